@@ -1,0 +1,2 @@
+//! The program `cuframes`.
+fn main() {}
