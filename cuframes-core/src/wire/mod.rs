@@ -2,7 +2,16 @@
 
 use crate::number::wire_number;
 
+pub mod control;
+pub mod fault;
+pub mod framing;
+pub mod hello;
 pub mod meta;
+mod reader;
+pub mod subscribe;
+
+/// The version of the protocol (§6.1).
+pub const PROTO_VERSION: u32 = 1;
 
 wire_number! {
     /// Type of a message (§3.2).
