@@ -146,6 +146,59 @@ impl fmt::Debug for RingSize {
     }
 }
 
+/// The bit of a subscriber in every bitmap of the region: 1 to 31 (§2.3; bit 0 is never assigned).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriberBit(u8);
+
+impl SubscriberBit {
+    /// The most subscribers a stream can have.
+    pub const MAX: u8 = 31;
+
+    /// Bit number `bit`, or `None` outside 1..=31.
+    #[must_use]
+    pub const fn new(bit: u64) -> Option<Self> {
+        #[expect(clippy::as_conversions, reason = "checked to be 1..=31")]
+        match bit {
+            1..=31 => Some(Self(bit as u8)),
+            _ => None,
+        }
+    }
+
+    /// The bits set in `bitmap`, lowest first; bits that are never assigned are left out.
+    pub fn in_bitmap(bitmap: u64) -> impl Iterator<Item = Self> {
+        let mut rest = bitmap & 0xFFFF_FFFE;
+        core::iter::from_fn(move || {
+            let bit = Self::new(u64::from(rest.trailing_zeros()))?;
+            rest &= rest - 1;
+            Some(bit)
+        })
+    }
+
+    /// The bit's number.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// The bitmap with only this bit set.
+    #[must_use]
+    pub const fn mask(self) -> u64 {
+        1 << self.0
+    }
+}
+
+impl fmt::Display for SubscriberBit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Debug for SubscriberBit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SubscriberBit({})", self.0)
+    }
+}
+
 /// Deadlines of a stream; every one has a default and may be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -171,5 +224,36 @@ impl Default for Timeouts {
             shutdown_grace: Duration::from_secs(1),
             quarantine: Duration::from_secs(10),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_have_1_to_16_slots_and_subscribers_have_bits_1_to_31() {
+        assert_eq!(
+            [0, 1, 16, 17].map(|n| RingSize::new(n).map(RingSize::get)),
+            [None, Some(1), Some(16), None]
+        );
+        let bits = [0, 1, 31, 32, 256].map(|n| SubscriberBit::new(n).map(SubscriberBit::get));
+        assert_eq!(bits, [None, Some(1), Some(31), None, None]);
+    }
+
+    #[test]
+    fn a_bitmap_is_walked_over_its_assignable_bits_only() {
+        let bits: alloc::vec::Vec<u8> = SubscriberBit::in_bitmap(u64::MAX).map(SubscriberBit::get).collect();
+        assert_eq!(bits, (1..=31).collect::<alloc::vec::Vec<u8>>());
+        assert_eq!(SubscriberBit::in_bitmap(1 | (1 << 32)).count(), 0);
+    }
+
+    #[test]
+    fn features_print_by_name_and_unknown_ones_by_number() {
+        use alloc::string::ToString;
+        assert_eq!(Features::NONE.to_string(), "none");
+        assert_eq!(Features(0b111).to_string(), "fd-passing+lease+wake-hint");
+        assert_eq!(Features(0x101).to_string(), "fd-passing+0x100");
+        assert_eq!(Features(0x100).to_string(), "0x100");
     }
 }

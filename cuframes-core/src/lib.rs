@@ -20,7 +20,7 @@ pub mod shm;
 pub mod time;
 pub mod wire;
 
-pub use config::{Backend, Features, Ownership, Policy, RingSize, SubscriberMode, Timeouts};
+pub use config::{Backend, Features, Ownership, Policy, RingSize, SubscriberBit, SubscriberMode, Timeouts};
 pub use error::{Gone, Misuse, Refused, Violation};
 pub use key::Key;
 pub use time::Instant;

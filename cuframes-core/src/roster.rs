@@ -1,1 +1,179 @@
-//! roster
+//! [`Roster`]: who is subscribed. The only thing that the sessions of one publisher share (§4.2, D-5, D-19, D-26).
+//!
+//! It assigns bits, writes the subscriber slots of the region (§2.3), and keeps the membership that the ring's writer
+//! reads ([`Members`]). It runs on the control plane's thread; the writer may run on another.
+
+use alloc::sync::Arc;
+use core::array;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::time::Duration;
+
+use crate::config::{Features, SubscriberBit, SubscriberMode};
+use crate::error::ErrorCode;
+use crate::ring::{Accusation, Members};
+use crate::session::SubscribeRequest;
+use crate::shm::layout::{SLOTS, SUBSCRIBERS, copy_in, subscriber_state};
+use crate::shm::{Region, Word};
+use crate::time::Instant;
+use crate::wire::hello::ConsumerName;
+use crate::wire::subscribe::{InitialSeq, Subscribed};
+
+/// Who is subscribed to one stream.
+#[derive(Debug)]
+pub struct Roster<R: Region> {
+    region: R,
+    members: Arc<Members<R::Word>>,
+    quarantine: Duration,
+    seats: [Seat; SUBSCRIBERS],
+}
+
+/// A subscriber, as the publisher knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its bit.
+    pub bit: SubscriberBit,
+    /// Its process, from the socket's peer credentials (D-9).
+    pub pid: u64,
+    /// The name it gave; need not be unique (D-16).
+    pub name: ConsumerName,
+    /// Which frames it wants; the publisher does not depend on it.
+    pub mode: SubscriberMode,
+    /// The extensions in force on its connection.
+    pub features: Features,
+}
+
+/// How a subscriber left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Departure {
+    /// It promised not to touch the region again (UNSUBSCRIBE, D-10), or its process is gone.
+    Clean,
+    /// It may still write the region: its bit is quarantined (D-19).
+    Abrupt,
+}
+
+/// A place for one subscriber.
+#[derive(Debug)]
+enum Seat {
+    Free,
+    Taken(Member),
+    Quarantined { until: Instant },
+}
+
+impl<R: Region> Roster<R> {
+    /// Nobody. `quarantine` is how long the bit of somebody who vanished stays unused while its process lives.
+    #[must_use]
+    pub fn new(region: R, quarantine: Duration) -> Self {
+        Self { region, members: Members::new(), quarantine, seats: array::from_fn(|_| Seat::Free) }
+    }
+
+    /// The membership for the ring's writer.
+    #[must_use]
+    pub const fn membership(&self) -> &Arc<Members<R::Word>> {
+        &self.members
+    }
+
+    /// Takes a subscriber in: its bit, and the `initial_seq` from which on it gets every frame that is kept for it.
+    ///
+    /// # Errors
+    /// `TOO_MANY` if no bit is free.
+    pub fn admit(&mut self, pid: u64, request: SubscribeRequest) -> Result<Subscribed, ErrorCode> {
+        let free = self.seats.iter().zip(0..).skip(1).find(|(seat, _)| matches!(seat, Seat::Free));
+        let bit = free.and_then(|(_, bit)| SubscriberBit::new(bit)).ok_or(ErrorCode::TOO_MANY)?;
+        let words = self.region.subscriber(bit.get().into());
+        words.state.store(subscriber_state::CONNECTING, Relaxed);
+        words.consumer_pid.store(pid, Relaxed);
+        copy_in(&words.consumer_name, &request.name.to_region_bytes());
+        let initial_seq =
+            self.members.join(&self.region, bit, request.features.contains(Features::WAKE_HINT));
+        self.region.header().subscriber_bitmap.fetch_or(bit.mask(), AcqRel);
+        words.state.store(subscriber_state::ACTIVE, Release);
+        let SubscribeRequest { name, mode, features, .. } = request;
+        *self.seat_mut(bit) = Seat::Taken(Member { bit, pid, name, mode, features });
+        Ok(Subscribed { bit, initial_seq: InitialSeq::Full(initial_seq) })
+    }
+
+    /// Lets a subscriber go: nobody waits for it any more, and its leases are void.
+    pub fn leave(&mut self, now: Instant, bit: SubscriberBit, departure: Departure) {
+        if !matches!(self.seat_mut(bit), Seat::Taken(_)) {
+            return;
+        }
+        self.members.leave(bit);
+        self.region.header().subscriber_bitmap.fetch_and(!bit.mask(), AcqRel);
+        self.clear_leases(bit);
+        match departure {
+            Departure::Clean => self.free(bit),
+            Departure::Abrupt => {
+                self.region.subscriber(bit.get().into()).state.store(subscriber_state::DRAINING, Release);
+                *self.seat_mut(bit) = Seat::Quarantined { until: now + self.quarantine };
+            }
+        }
+    }
+
+    /// The process that held `bit` is gone: a quarantine ends at once (D-19).
+    pub fn process_gone(&mut self, bit: SubscriberBit) {
+        if matches!(self.seat_mut(bit), Seat::Quarantined { .. }) {
+            self.free(bit);
+        }
+    }
+
+    /// Ends the quarantines whose time is over.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for bit in SubscriberBit::in_bitmap(u64::MAX) {
+            if matches!(*self.seat_mut(bit), Seat::Quarantined { until } if until <= now) {
+                self.free(bit);
+            }
+        }
+    }
+
+    /// When the next quarantine ends.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let until = |seat: &Seat| if let Seat::Quarantined { until } = seat { Some(*until) } else { None };
+        self.seats.iter().filter_map(until).min()
+    }
+
+    /// Whom the ring's writer wants evicted since the last call, and for what.
+    pub fn take_accused(&self) -> impl Iterator<Item = (SubscriberBit, Accusation)> {
+        [Accusation::Ack, Accusation::Lease]
+            .into_iter()
+            .flat_map(|of| self.members.take_accused(of).map(move |bit| (bit, of)))
+    }
+
+    /// Everybody who is subscribed, by bit.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.seats.iter().filter_map(|seat| if let Seat::Taken(member) = seat { Some(member) } else { None })
+    }
+
+    /// Tells readers of the region that no more frames follow (§2 `shutdown_flag`, D-12).
+    pub fn shut_down(&self) {
+        self.region.header().shutdown_flag.store(1, Release);
+    }
+
+    /// Makes a bit assignable again.
+    fn free(&mut self, bit: SubscriberBit) {
+        // Once more: whoever had it may have set a lease during its quarantine.
+        self.clear_leases(bit);
+        let words = self.region.subscriber(bit.get().into());
+        for word in
+            [&words.consumer_pid, &words.last_seen_seq, &words.last_ack_ns, &words.wake_mode, &words.parked]
+        {
+            word.store(0, Relaxed);
+        }
+        copy_in(&words.consumer_name, &[]);
+        words.state.store(subscriber_state::FREE, Release);
+        *self.seat_mut(bit) = Seat::Free;
+    }
+
+    fn clear_leases(&self, bit: SubscriberBit) {
+        for slot in 0..SLOTS {
+            self.region.slot(slot).lease_bitmap.fetch_and(!bit.mask(), AcqRel);
+        }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 seats")]
+    fn seat_mut(&mut self, bit: SubscriberBit) -> &mut Seat {
+        &mut self.seats[usize::from(bit.get())]
+    }
+}

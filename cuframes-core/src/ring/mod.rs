@@ -1,1 +1,42 @@
-//! ring
+//! The ring (§5): one writer, up to 31 readers, 1 to 16 slots, no lock.
+//!
+//! # Invariants
+//!
+//! - **I1** `global_seq` only grows, and is stored after the slot that it names is complete.
+//! - **I2** A frame's bytes, `pts_ns` and `written_bytes` change only while its slot's `seq` is invalid (D-4).
+//! - **I3** A frame is not overwritten while a live subscriber holds a lease of it.
+//! - **I4** Under STRICT_WAIT a frame is not overwritten before every required subscriber is done with it (D-5, D-6).
+//! - **I5** `last_seen_seq` only grows while its bit is assigned, whatever order frames are released in.
+//! - **I6** A subscriber that parked is named by the next commit; a writer that parked is woken by the next
+//!   acknowledgement or release.
+//! - **I7** The writer believes nothing that it can know itself (D-23): its position, the membership and every deadline
+//!   live in its own memory. What a subscriber writes can delay or release only frames in its own name.
+//!
+//! # Synchronization points
+//!
+//! Both ends of each carry `SYNC POINT: name` in the code.
+//!
+//! | name | store side | load side | keeps |
+//! |---|---|---|---|
+//! | publish | writer: `global_seq` Release | reader: `global_seq` Acquire | I1 |
+//! | slot-validity | writer: `seq` invalid, fence, data, `seq` Release | reader: `seq` Acquire, data, fence, `seq` again | I2 |
+//! | lease | reader: lease bit, SeqCst fence, `seq` | writer: `seq` invalid, SeqCst fence, lease bits | I3 |
+//! | release | reader: lease bit cleared, Release | writer: lease bits Acquire | I3 |
+//! | ack | reader: `last_seen_seq` or ack bit, Release | writer: the same, Acquire | I4 |
+//! | join | roster: active bit, SeqCst fence, newest | writer: newest, SeqCst fence, active bits | I4 |
+//! | wake-up | reader: `parked`, SeqCst fence, `global_seq` | writer: `global_seq`, SeqCst fence, `parked` | I6 |
+//! | publisher-wake-up | writer: `publisher_parked`, SeqCst fence, claim | reader: ack or release, SeqCst fence, `publisher_parked` | I6 |
+
+mod frame;
+mod members;
+mod reader;
+mod seq;
+mod stall;
+mod writer;
+
+pub use frame::{Frame, FrameLost};
+pub use members::{Accusation, Members};
+pub use reader::{Outside, RingReader, Seat};
+pub use seq::Seq;
+pub use stall::{StallClock, Stalled};
+pub use writer::{Claim, Committed, RingWriter};

@@ -1,5 +1,149 @@
 //! The static part of the region (§2): written once by the publisher, copied out and validated once by a subscriber.
+//!
+//! After that copy a subscriber never looks at the static part again, so a peer that scribbles over it changes nothing
+//! (D-23).
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::layout::{INVALID_SEQ, MAGIC, SLOTS, SUBSCRIBERS, copy_in, copy_out};
+use super::region::Region;
+use super::word::Word;
+use crate::config::{Backend, Features, Ownership, Policy, RingSize};
+use crate::error::{Place, Problem, Violation};
+use crate::number::to_u64;
+use crate::wire::PROTO_VERSION;
+use crate::wire::meta::FrameMeta;
 
 /// What a region says about its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StreamHeader;
+pub struct StreamHeader {
+    /// Version of the publisher's library: major, minor, patch; informative (§6.2).
+    pub lib_version: [u32; 3],
+    /// The publisher's process.
+    pub producer_pid: u64,
+    /// Slots in use.
+    pub ring_size: RingSize,
+    /// Who allocated the frames.
+    pub ownership: Ownership,
+    /// What the publisher does about slow subscribers.
+    pub policy: Policy,
+    /// Geometry of every frame.
+    pub meta: FrameMeta,
+    /// `cudaIpcEventHandle_t`, or zeros.
+    pub ipc_event_handle: [u8; 64],
+    /// Features that the publisher honours; none from a plain v1 publisher.
+    pub features: Features,
+    /// Where frames live.
+    pub backend: Backend,
+    /// Random number of this publisher; 0 from a plain v1 publisher.
+    pub epoch: u64,
+}
+
+/// How a subscriber reaches the memory of one slot (§2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotMemory {
+    /// `cuda_mem_handle`: what it means depends on the backend.
+    pub handle: [u8; 64],
+    /// `cuda_ptr_external`, informative.
+    pub ptr_external: [u8; 32],
+    /// where the frame starts in what the handle opens, in bytes.
+    pub offset: u64,
+}
+
+impl StreamHeader {
+    /// Writes the header of a fresh region, all zero until now; every slot becomes invalid (D-1).
+    pub fn write(&self, region: &impl Region) {
+        let header = region.header();
+        let [major, minor, patch] = self.lib_version;
+        header.lib_major_minor.store(pair(major, minor), Relaxed);
+        header.lib_patch.store(pair(patch, 0), Relaxed);
+        header.producer_pid.store(self.producer_pid, Relaxed);
+        header.ring_size.store(self.ring_size.get().into(), Relaxed);
+        header.ownership_mode.store(self.ownership.0.into(), Relaxed);
+        header.policy.store(self.policy.0, Relaxed);
+        header.max_subscribers.store(to_u64(SUBSCRIBERS), Relaxed);
+        copy_in(&header.meta, &self.meta.to_bytes());
+        copy_in(&header.ipc_event_handle, &self.ipc_event_handle);
+        header.features.store(self.features.0.into(), Relaxed);
+        header.backend.store(self.backend.0, Relaxed);
+        header.epoch.store(self.epoch, Relaxed);
+        for slot in 0..SLOTS {
+            region.slot(slot).seq.store(INVALID_SEQ, Relaxed);
+        }
+        header.magic_version.store(pair(MAGIC, PROTO_VERSION), Release);
+    }
+
+    /// Copies the header out of a region and validates the copy.
+    ///
+    /// # Errors
+    /// The [`Violation`] names the field: wrong magic or version, a ring size outside 1..=16, a geometry that does not
+    /// hold together. An unknown policy, ownership or backend is returned as it is.
+    pub fn read(region: &impl Region) -> Result<Self, Violation> {
+        let header = region.header();
+        let (magic, version) = halves(header.magic_version.load(Relaxed));
+        expect("magic", magic, MAGIC)?;
+        expect("proto_version", version, PROTO_VERSION)?;
+        let ring_size = header.ring_size.load(Relaxed);
+        let ring_size = RingSize::new(ring_size).ok_or_else(|| wrong("ring_size", ring_size))?;
+        let mut meta = [0; 64];
+        copy_out(&header.meta, &mut meta);
+        let meta = FrameMeta::from_bytes(&meta);
+        meta.validate().map_err(|error| error.violation(Place::Region))?;
+        let mut ipc_event_handle = [0; 64];
+        copy_out(&header.ipc_event_handle, &mut ipc_event_handle);
+        let (major, minor) = halves(header.lib_major_minor.load(Relaxed));
+        Ok(Self {
+            lib_version: [major, minor, halves(header.lib_patch.load(Relaxed)).0],
+            producer_pid: header.producer_pid.load(Relaxed),
+            ring_size,
+            ownership: Ownership(halves(header.ownership_mode.load(Relaxed)).0),
+            policy: Policy(header.policy.load(Relaxed)),
+            meta,
+            ipc_event_handle,
+            features: Features(halves(header.features.load(Relaxed)).0),
+            backend: Backend(header.backend.load(Relaxed)),
+            epoch: header.epoch.load(Relaxed),
+        })
+    }
+}
+
+impl SlotMemory {
+    /// Writes the static part of slot `index` of a fresh region.
+    pub fn write(&self, region: &impl Region, index: usize) {
+        let slot = region.slot(index);
+        copy_in(&slot.mem_handle, &self.handle);
+        copy_in(&slot.cuda_ptr_external, &self.ptr_external);
+        slot.mem_offset.store(self.offset, Relaxed);
+    }
+
+    /// Copies the static part of slot `index` out; nothing in it is validated here.
+    pub fn read(region: &impl Region, index: usize) -> Self {
+        let slot = region.slot(index);
+        let (mut handle, mut ptr_external) = ([0; 64], [0; 32]);
+        copy_out(&slot.mem_handle, &mut handle);
+        copy_out(&slot.cuda_ptr_external, &mut ptr_external);
+        Self { handle, ptr_external, offset: slot.mem_offset.load(Relaxed) }
+    }
+}
+
+/// Two 32-bit fields in one word, little-endian.
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+#[expect(clippy::as_conversions, reason = "takes the two halves of the word")]
+const fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+fn expect(field: &'static str, found: u32, expected: u32) -> Result<(), Violation> {
+    if found == expected {
+        return Ok(());
+    }
+    let problem = Problem::Mismatch { found: found.into(), expected: expected.into() };
+    Err(Violation { place: Place::Region, field, problem })
+}
+
+const fn wrong(field: &'static str, value: u64) -> Violation {
+    Violation { place: Place::Region, field, problem: Problem::Value { value } }
+}

@@ -34,6 +34,8 @@ pub trait Word: fmt::Debug + Send + Sync {
     fn fence(order: Ordering);
     /// A pause in a loop that waits for another thread to write.
     fn pause();
+    /// How often a loop that waits for a moment looks again before it gives up.
+    const LOOKS: u32;
 }
 
 impl Word for AtomicU64 {
@@ -82,4 +84,7 @@ impl Word for AtomicU64 {
     fn pause() {
         core::hint::spin_loop();
     }
+
+    /// A few microseconds: longer than a writer that is not preempted needs to put a number back.
+    const LOOKS: u32 = 128;
 }

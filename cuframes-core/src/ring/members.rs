@@ -1,0 +1,169 @@
+//! [`Members`]: who takes part in the ring, in the publisher's own memory (D-23).
+//!
+//! The roster (control plane) writes it, the writer (hot path) reads it, possibly on another thread; the region is never
+//! asked who is a member. The writer never evicts anybody itself: it accuses, and the roster decides, so that an
+//! accusation that comes late cannot hit the next holder of the bit.
+
+use alloc::sync::Arc;
+use core::array;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use crate::config::SubscriberBit;
+use crate::shm::layout::SUBSCRIBERS;
+use crate::shm::{Region, Word};
+
+/// Membership of one stream, shared by its roster and its writer.
+#[derive(Debug)]
+pub struct Members<W> {
+    /// Bit per active subscriber.
+    active: W,
+    /// Bit per active subscriber that wakes a parked publisher.
+    waking: W,
+    /// The newest published number.
+    newest: W,
+    /// Per bit: `initial_seq`, or [`JOINING`].
+    joined: [W; SUBSCRIBERS],
+    /// Per bit: how often it was assigned.
+    term: [W; SUBSCRIBERS],
+    /// Bit per subscriber that the writer wants evicted: for a missing acknowledgement, for a lease.
+    accused: [W; 2],
+    /// Per bit: the term that the accusation means.
+    accused_term: [W; SUBSCRIBERS],
+}
+
+/// What a subscriber is evicted for (D-31).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Accusation {
+    /// It did not acknowledge a frame in time.
+    Ack,
+    /// It held a lease for too long.
+    Lease,
+}
+
+/// `joined` while `initial_seq` is being chosen: the subscriber counts as required for every frame and done with none.
+const JOINING: u64 = u64::MAX;
+
+impl<W: Word> Members<W> {
+    /// Nobody, and nothing published.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            active: W::new(0),
+            waking: W::new(0),
+            newest: W::new(0),
+            joined: array::from_fn(|_| W::new(0)),
+            term: array::from_fn(|_| W::new(0)),
+            accused: array::from_fn(|_| W::new(0)),
+            accused_term: array::from_fn(|_| W::new(0)),
+        })
+    }
+
+    /// Bit per active subscriber.
+    #[must_use]
+    pub fn active(&self) -> u64 {
+        self.active.load(Acquire)
+    }
+
+    /// The newest published number, 0 before the first.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        self.newest.load(Acquire)
+    }
+
+    /// Whether one of `bits` never wakes a parked publisher, who then has to look again by itself.
+    #[must_use]
+    pub fn any_silent(&self, bits: u64) -> bool {
+        bits & !self.waking.load(Acquire) != 0
+    }
+
+    /// Makes `bit` active and returns its `initial_seq`; its slot in the region says `last_seen_seq = initial_seq`.
+    ///
+    /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done.
+    pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, wakes: bool) -> u64 {
+        let (joined, term) = (get(&self.joined, bit), get(&self.term, bit));
+        term.store(term.load(Relaxed) + 1, Relaxed);
+        joined.store(JOINING, Relaxed);
+        if wakes {
+            self.waking.fetch_or(bit.mask(), AcqRel);
+        } else {
+            self.waking.fetch_and(!bit.mask(), AcqRel);
+        }
+        // SYNC POINT: join. Either the writer's next look at `active` sees the bit, or we see the number it published
+        // before that look, and then the subscriber was not promised that frame.
+        self.active.fetch_or(bit.mask(), AcqRel);
+        W::fence(SeqCst);
+        let initial = self.newest.load(Acquire);
+        region.subscriber(bit.get().into()).last_seen_seq.store(initial, Relaxed);
+        joined.store(initial, Release);
+        initial
+    }
+
+    /// Takes `bit` out: it is not waited for, and its leases no longer count. Roster only.
+    pub(crate) fn leave(&self, bit: SubscriberBit) {
+        self.active.fetch_and(!bit.mask(), AcqRel);
+    }
+
+    /// Records a publication. Writer only.
+    pub(super) fn published(&self, seq: u64) {
+        // SYNC POINT: join
+        self.newest.store(seq, Release);
+    }
+
+    /// Bit per active subscriber that must be done with frame `seq` in slot `slot`, and is not (D-5).
+    pub(super) fn not_done(&self, region: &impl Region<Word = W>, slot: usize, seq: u64) -> u64 {
+        let mut waiting = 0;
+        for bit in SubscriberBit::in_bitmap(self.active()) {
+            let joined = get(&self.joined, bit).load(Acquire);
+            if joined != JOINING && (seq <= joined || is_done(region, slot, seq, bit, joined)) {
+                continue;
+            }
+            waiting |= bit.mask();
+        }
+        waiting
+    }
+
+    /// How often `bit` was assigned.
+    pub(super) fn term(&self, bit: SubscriberBit) -> u64 {
+        get(&self.term, bit).load(Relaxed)
+    }
+
+    /// Asks the roster to evict `bit`, if it is still held by whoever held it in `term`. Writer only.
+    pub(super) fn accuse(&self, bit: SubscriberBit, term: u64, of: Accusation) {
+        get(&self.accused_term, bit).store(term, Relaxed);
+        self.accused_of(of).fetch_or(bit.mask(), Release);
+    }
+
+    /// The accusations made since the last call. Roster only.
+    pub(crate) fn take_accused(&self, of: Accusation) -> impl Iterator<Item = SubscriberBit> {
+        let accused = self.accused_of(of);
+        let bits = if accused.load(Relaxed) == 0 { 0 } else { accused.fetch_and(0, Acquire) & self.active() };
+        SubscriberBit::in_bitmap(bits)
+            .filter(|bit| get(&self.accused_term, *bit).load(Relaxed) == self.term(*bit))
+    }
+
+    fn accused_of(&self, of: Accusation) -> &W {
+        let [ack, lease] = &self.accused;
+        match of {
+            Accusation::Ack => ack,
+            Accusation::Lease => lease,
+        }
+    }
+}
+
+/// Whether `bit` is done with frame `seq`: its `last_seen_seq` reached it, or the word has never moved from
+/// `initial_seq` and its ack bit is set (D-5: only then can the bit not be a late one).
+fn is_done(region: &impl Region, slot: usize, seq: u64, bit: SubscriberBit, joined: u64) -> bool {
+    // SYNC POINT: ack
+    let last_seen = region.subscriber(bit.get().into()).last_seen_seq.load(Acquire);
+    if last_seen == joined {
+        region.slot(slot).ack_bitmap.load(Acquire) & bit.mask() != 0
+    } else {
+        last_seen >= seq
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 words")]
+fn get<W>(words: &[W; SUBSCRIBERS], bit: SubscriberBit) -> &W {
+    &words[usize::from(bit.get())]
+}

@@ -1,0 +1,313 @@
+//! [`RingReader`]: a subscriber's end of the ring (§5, D-4, D-5, D-7, D-17, X-2, X-3).
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use super::frame::Frame;
+use super::seq::slot_of;
+use crate::config::{Features, RingSize, SubscriberBit, SubscriberMode};
+use crate::shm::layout::{INVALID_SEQ, subscriber_state};
+use crate::shm::{Region, Word};
+use crate::time::Instant;
+
+/// What a frame needs of the driver when it is released, on whatever thread that happens.
+pub trait Outside: fmt::Debug + Send + Sync {
+    /// The time, for the informative `last_ack_ns`.
+    fn now(&self) -> Instant;
+    /// Wakes the publisher, who sleeps until somebody acknowledges or releases.
+    fn wake_publisher(&self);
+}
+
+/// A subscriber's place in the ring, shared by its reader and by every frame that it holds.
+#[derive(Debug)]
+pub struct Seat<R: Region, O> {
+    pub(super) region: R,
+    pub(super) outside: O,
+    pub(super) ring_size: RingSize,
+    pub(super) bit: SubscriberBit,
+    pub(super) initial_seq: u64,
+    pub(super) features: Features,
+    /// The publisher knows no extension: it judges acknowledgements by their bits (D-5).
+    pub(super) plain: bool,
+    /// `consumer_pid` as the publisher wrote it: while it stands there the bit is ours.
+    pid: u64,
+    /// 1 once the connection is gone: frames then leave the region alone.
+    detached: R::Word,
+}
+
+impl<R: Region, O: Outside> Seat<R, O> {
+    /// Takes the seat that SUBSCRIBE_RESP assigned; with WAKE_HINT it sets `wake_mode`.
+    ///
+    /// `features` are those in force on the connection, `plain` says that the region's epoch is 0.
+    pub fn new(
+        region: R,
+        outside: O,
+        ring_size: RingSize,
+        bit: SubscriberBit,
+        initial_seq: u64,
+        features: Features,
+        plain: bool,
+    ) -> Arc<Self> {
+        let words = region.subscriber(bit.get().into());
+        let pid = words.consumer_pid.load(Acquire);
+        words.parked.store(0, Relaxed);
+        words.wake_mode.store(features.contains(Features::WAKE_HINT).into(), Release);
+        Arc::new(Self {
+            region,
+            outside,
+            ring_size,
+            bit,
+            initial_seq,
+            features,
+            plain,
+            pid,
+            detached: R::Word::new(0),
+        })
+    }
+
+    /// The connection is gone: from now on releasing a frame leaves the region alone and reports the loss.
+    pub fn detach(&self) {
+        self.detached.store(1, Release);
+    }
+
+    /// Whether the bit is still ours.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let words = self.region.subscriber(self.bit.get().into());
+        self.detached.load(Acquire) == 0
+            && (self.plain
+                || words.state.load(Acquire) == subscriber_state::ACTIVE
+                    && words.consumer_pid.load(Relaxed) == self.pid)
+    }
+
+    /// The region.
+    pub const fn region(&self) -> &R {
+        &self.region
+    }
+
+    /// The assigned bit.
+    pub const fn bit(&self) -> SubscriberBit {
+        self.bit
+    }
+
+    /// What the driver supplied.
+    pub const fn outside(&self) -> &O {
+        &self.outside
+    }
+
+    /// Whether frames of this seat are leases.
+    pub const fn leases(&self) -> bool {
+        self.features.contains(Features::LEASE)
+    }
+
+    /// Says that this subscriber is done with frame `seq` in `slot` (§5 step 4 and 5).
+    pub(super) fn ack(&self, slot: usize, seq: u64) {
+        if self.plain {
+            self.set_ack_bit(slot, seq);
+        }
+        let words = self.region.subscriber(self.bit.get().into());
+        let mut last_seen = words.last_seen_seq.load(Relaxed);
+        while last_seen < seq {
+            // SYNC POINT: ack. Frames may be released in any order and on any thread: the word only grows (I5).
+            match words.last_seen_seq.compare_exchange(last_seen, seq, Release, Relaxed) {
+                Ok(_) => break,
+                Err(found) => last_seen = found,
+            }
+        }
+        words.last_ack_ns.store(self.outside.now().as_nanos().cast_unsigned(), Relaxed);
+    }
+
+    /// Acknowledges by bit, towards a publisher that judges by bits; never a frame from before we joined (D-5).
+    fn set_ack_bit(&self, slot: usize, seq: u64) {
+        let words = self.region.slot(slot);
+        if seq > self.initial_seq && words.seq.load(Acquire) == seq {
+            words.ack_bitmap.fetch_or(self.bit.mask(), Release);
+        }
+    }
+
+    /// Whether `slot` has held frame `seq` during everything that was read from it up to now (D-4).
+    pub(super) fn is_intact(&self, slot: usize, seq: u64) -> bool {
+        // SYNC POINT: slot-validity. The fence keeps this load after the loads of the frame's bytes.
+        R::Word::fence(Acquire);
+        self.region.slot(slot).seq.load(Relaxed) == seq
+    }
+
+    /// Gives the lease of `slot` back.
+    pub(super) fn clear_lease(&self, slot: usize) {
+        // SYNC POINT: release
+        self.region.slot(slot).lease_bitmap.fetch_and(!self.bit.mask(), Release);
+    }
+
+    /// After an acknowledgement or a release: wakes the publisher if it sleeps.
+    pub(super) fn wake_publisher(&self) {
+        if self.features.contains(Features::WAKE_HINT) {
+            // SYNC POINT: publisher-wake-up. Either the parked writer's next claim sees what we did, or we see that it
+            // parked.
+            R::Word::fence(SeqCst);
+            if self.region.header().publisher_parked.load(Relaxed) == 1 {
+                self.outside.wake_publisher();
+            }
+        }
+    }
+}
+
+/// Reads frames out of a ring.
+#[derive(Debug)]
+pub struct RingReader<R: Region, O: Outside> {
+    seat: Arc<Seat<R, O>>,
+    mode: SubscriberMode,
+    /// The number of the last frame that was handed out or given up.
+    cursor: u64,
+    /// `global_seq` when `next` last found nothing.
+    looked: u64,
+    /// No frame was handed out yet: what was published before we joined is not lost.
+    joining: bool,
+}
+
+impl<R: Region, O: Outside> RingReader<R, O> {
+    /// A reader whose first frame is the current one (D-17). An unknown mode reads like NEWEST_ONLY.
+    #[must_use]
+    pub fn new(seat: Arc<Seat<R, O>>, mode: SubscriberMode) -> Self {
+        let cursor = seat.initial_seq.saturating_sub(1);
+        Self { seat, mode, cursor, looked: 0, joining: true }
+    }
+
+    /// The next frame: the newest one, or the next in order. `None` if there is nothing new yet.
+    ///
+    /// [`Frame::lost`] counts the numbers between the frame before and this one.
+    #[inline]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "`None` means not yet, which an iterator could not say"
+    )]
+    pub fn next(&mut self) -> Option<Frame<R, O>> {
+        // Each further attempt needs a frame overwritten in the moment between two loads.
+        for _ in 0..ATTEMPTS {
+            // SYNC POINT: publish
+            let newest = self.seat.region.header().global_seq.load(Acquire);
+            self.looked = newest;
+            if newest <= self.cursor {
+                return None;
+            }
+            let wanted = if self.mode == SubscriberMode::STRICT_ORDER { self.cursor + 1 } else { newest };
+            if let Some(frame) = self.take(wanted, slot_of(wanted, self.seat.ring_size)) {
+                return Some(self.hand_out(frame));
+            }
+            // Overwritten, skipped by the writer, or numbered in another way (D-7): look into every slot.
+            if let Some((seq, slot)) = self.best_after_cursor(newest)
+                && let Some(frame) = self.take(seq, slot)
+            {
+                return Some(self.hand_out(frame));
+            }
+        }
+        None
+    }
+
+    /// Announces that this subscriber is about to sleep on its eventfd. `false`: something was published since
+    /// [`next`](Self::next) found nothing, so look again instead. Call [`unpark`](Self::unpark) afterwards.
+    #[must_use]
+    pub fn park(&self) -> bool {
+        let header = self.seat.region.header();
+        // SYNC POINT: wake-up
+        self.words().parked.store(1, Relaxed);
+        R::Word::fence(SeqCst);
+        if header.global_seq.load(Acquire) == self.looked {
+            return true;
+        }
+        self.unpark();
+        false
+    }
+
+    /// This subscriber is awake.
+    pub fn unpark(&self) {
+        self.words().parked.store(0, Relaxed);
+    }
+
+    /// Whether the publisher's region says that it is shutting down (§2 `shutdown_flag`).
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.seat.region.header().shutdown_flag.load(Relaxed) != 0
+    }
+
+    /// The seat.
+    #[must_use]
+    pub const fn seat(&self) -> &Arc<Seat<R, O>> {
+        &self.seat
+    }
+
+    fn words(&self) -> &crate::shm::SubscriberWords<R::Word> {
+        self.seat.region.subscriber(self.seat.bit.get().into())
+    }
+
+    /// Takes frame `seq` if `slot` still has it.
+    fn take(&self, seq: u64, slot: usize) -> Option<Frame<R, O>> {
+        let seat = &self.seat;
+        let words = seat.region.slot(slot);
+        let found = words.seq.load(Acquire);
+        if seat.leases() {
+            if found != seq && found != INVALID_SEQ {
+                return None;
+            }
+            // SYNC POINT: lease. If our bit was set before, the slot still holds an earlier frame of ours, which the
+            // writer does not overwrite: it can't hold this one.
+            if words.lease_bitmap.fetch_or(seat.bit.mask(), AcqRel) & seat.bit.mask() != 0 {
+                return None;
+            }
+            R::Word::fence(SeqCst);
+            if self.look_again(slot) != seq {
+                seat.clear_lease(slot);
+                seat.wake_publisher();
+                return None;
+            }
+        } else if found != seq {
+            return None;
+        }
+        let (pts_ns, written) = (words.pts_ns.load(Relaxed), words.written_bytes.load(Relaxed));
+        seat.is_intact(slot, seq)
+            .then(|| Frame::new(Arc::clone(seat), seq, slot, pts_ns.cast_signed(), written))
+    }
+
+    /// The slot's number; while it is invalid the writer may be putting the number back because of our lease.
+    fn look_again(&self, slot: usize) -> u64 {
+        let words = self.seat.region.slot(slot);
+        for _ in 0..R::Word::LOOKS {
+            // SYNC POINT: slot-validity
+            let found = words.seq.load(Acquire);
+            if found != INVALID_SEQ {
+                return found;
+            }
+            R::Word::pause();
+        }
+        INVALID_SEQ
+    }
+
+    /// The frame after the cursor that suits the mode best, of those that are there, and its slot.
+    fn best_after_cursor(&self, newest: u64) -> Option<(u64, usize)> {
+        let found = (0..self.seat.ring_size.get().into())
+            .map(|slot| (self.seat.region.slot(slot).seq.load(Acquire), slot))
+            .filter(|(seq, _)| (self.cursor + 1..=newest).contains(seq));
+        if self.mode == SubscriberMode::STRICT_ORDER { found.min() } else { found.max() }
+    }
+
+    fn hand_out(&mut self, mut frame: Frame<R, O>) -> Frame<R, O> {
+        let first_missed = self.cursor + 1;
+        let seq = frame.seq().get();
+        if self.seat.plain {
+            // Such a publisher may wait for every bit, so the frames that we skip are acknowledged too (D-5).
+            let oldest = (seq + 1).saturating_sub(self.seat.ring_size.get().into());
+            for skipped in first_missed.max(oldest)..seq {
+                self.seat.set_ack_bit(slot_of(skipped, self.seat.ring_size), skipped);
+            }
+        }
+        if !self.joining {
+            frame.set_lost(seq - first_missed);
+        }
+        self.joining = false;
+        self.cursor = seq;
+        frame
+    }
+}
+
+/// How often `next` starts over before it lets its caller sleep.
+const ATTEMPTS: usize = 4;

@@ -1,0 +1,242 @@
+//! [`RingWriter`]: the publisher's end of the ring (§5, D-4 to D-7, X-2, X-3).
+//!
+//! One writer per region. Claiming and committing touch the region and process-private atomics only: no lock, no
+//! allocation, no system call. The numbers I1 to I7 and the SYNC POINTs are explained in [the module](super).
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use super::members::Members;
+use super::seq::{Seq, slot_of};
+use super::stall::Stalled;
+use crate::config::{Policy, RingSize, SubscriberBit};
+use crate::shm::layout::{INVALID_SEQ, SLOTS};
+use crate::shm::{Region, Word};
+
+/// Writes frames into a ring.
+#[derive(Debug)]
+pub struct RingWriter<R: Region> {
+    region: R,
+    members: Arc<Members<R::Word>>,
+    ring_size: RingSize,
+    policy: Policy,
+    /// The newest published number, 0 before the first.
+    newest: u64,
+    /// What each slot holds: our own copy, because the region's can be written by others (I7).
+    held: [u64; SLOTS],
+    /// Whether `publisher_parked` is set.
+    parked: bool,
+}
+
+impl<R: Region> RingWriter<R> {
+    /// A writer for a fresh region, in which nothing is published yet.
+    #[must_use]
+    pub const fn new(region: R, members: Arc<Members<R::Word>>, ring_size: RingSize, policy: Policy) -> Self {
+        Self { region, members, ring_size, policy, newest: 0, held: [INVALID_SEQ; SLOTS], parked: false }
+    }
+
+    /// Takes a slot for the next frame and makes it invalid, so that no reader takes what is written there for a frame.
+    ///
+    /// DROP_OLDEST overwrites the oldest frame that nobody holds a lease of; each leased slot costs one number, which
+    /// readers see as a gap. STRICT_WAIT takes the oldest frame's slot and no other (D-6).
+    ///
+    /// # Errors
+    /// [`Stalled`] names who must acknowledge or release first; nothing has changed then.
+    #[inline]
+    pub fn claim(&mut self) -> Result<Claim<'_, R>, Stalled> {
+        self.claim_or(|_, stalled| Err(stalled))
+    }
+
+    /// As [`claim`](Self::claim), but calls `wait` whenever nothing can be claimed, and tries again when it returns.
+    ///
+    /// # Errors
+    /// Whatever `wait` fails with.
+    #[inline]
+    pub fn claim_or<E>(
+        &mut self,
+        mut wait: impl FnMut(&mut Self, Stalled) -> Result<(), E>,
+    ) -> Result<Claim<'_, R>, E> {
+        loop {
+            match self.take() {
+                Ok((seq, slot)) => {
+                    if self.parked {
+                        self.unpark();
+                    }
+                    return Ok(Claim { writer: self, seq, slot });
+                }
+                Err(stalled) => wait(self, stalled)?,
+            }
+        }
+    }
+
+    /// Announces that the writer is about to sleep until somebody acknowledges or releases. Claim once more
+    /// after this and before sleeping; a claim that succeeds ends it.
+    pub fn park(&mut self) {
+        self.parked = true;
+        // SYNC POINT: publisher-wake-up. Either the next claim sees the release, or the reader sees this word.
+        self.region.header().publisher_parked.store(1, Relaxed);
+        R::Word::fence(SeqCst);
+    }
+
+    /// Whether the writer is parked.
+    #[must_use]
+    pub const fn is_parked(&self) -> bool {
+        self.parked
+    }
+
+    /// The newest published number, 0 before the first.
+    #[must_use]
+    pub const fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Who takes part.
+    #[must_use]
+    pub const fn members(&self) -> &Arc<Members<R::Word>> {
+        &self.members
+    }
+
+    fn unpark(&mut self) {
+        self.parked = false;
+        self.region.header().publisher_parked.store(0, Relaxed);
+    }
+
+    /// The number and the slot of the next frame; the slot is invalid then.
+    #[inline]
+    fn take(&mut self) -> Result<(u64, usize), Stalled> {
+        if self.policy == Policy::STRICT_WAIT {
+            let seq = self.newest + 1;
+            let slot = slot_of(seq, self.ring_size);
+            return self.take_when_done(slot).map(|()| (seq, slot));
+        }
+        let mut holders = 0;
+        for seq in (self.newest + 1..).take(self.ring_size.get().into()) {
+            let slot = slot_of(seq, self.ring_size);
+            match self.invalidate(slot) {
+                Ok(()) => return Ok((seq, slot)),
+                Err(leases) => holders |= leases,
+            }
+        }
+        Err(Stalled::on_leases(holders))
+    }
+
+    /// STRICT_WAIT: takes `slot` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
+    fn take_when_done(&mut self, slot: usize) -> Result<(), Stalled> {
+        let seq = self.held(slot);
+        let stalled = |acks, leases| Stalled { waiting_for_acks: acks, waiting_for_leases: leases, seq };
+        if seq != INVALID_SEQ {
+            let acks = self.members.not_done(&self.region, slot, seq);
+            if acks != 0 {
+                return Err(stalled(acks, 0));
+            }
+        }
+        self.invalidate(slot).map_err(|leases| stalled(0, leases))
+    }
+
+    /// Makes `slot` invalid unless a live subscriber holds a lease of it; says who does.
+    #[inline]
+    fn invalidate(&mut self, slot: usize) -> Result<(), u64> {
+        let words = self.region.slot(slot);
+        // A cheap look first: backing off below would make a held frame look invalid for a moment.
+        let leases = words.lease_bitmap.load(Relaxed) & self.members.active();
+        if leases != 0 {
+            return Err(leases);
+        }
+        // SYNC POINT: slot-validity, lease. Whoever takes a lease from here on finds the slot invalid; whoever took it
+        // before shows in the bitmap below. The membership is read after the bitmap: a lease of somebody who has just
+        // joined counts.
+        words.seq.store(INVALID_SEQ, Relaxed);
+        R::Word::fence(SeqCst);
+        // SYNC POINT: release
+        let leases = words.lease_bitmap.load(Acquire) & self.members.active();
+        if leases != 0 {
+            words.seq.store(self.held(slot), Release);
+            return Err(leases);
+        }
+        self.set_held(slot, INVALID_SEQ);
+        Ok(())
+    }
+
+    /// The active subscribers that must be woken for a frame just published: those that don't say when they sleep
+    /// (`wake_mode` 0), and those that do. Costs two loads per active subscriber.
+    #[inline]
+    fn sleepers(&self) -> u64 {
+        let mut sleepers = 0;
+        for bit in SubscriberBit::in_bitmap(self.members.active()) {
+            let words = self.region.subscriber(bit.get().into());
+            if words.parked.load(Relaxed) == 1 || words.wake_mode.load(Relaxed) == 0 {
+                sleepers |= bit.mask();
+            }
+        }
+        sleepers
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "slot_of is below ring_size, which is at most the array's length"
+    )]
+    const fn held(&self, slot: usize) -> u64 {
+        self.held[slot]
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "slot_of is below ring_size, which is at most the array's length"
+    )]
+    const fn set_held(&mut self, slot: usize, seq: u64) {
+        self.held[slot] = seq;
+    }
+}
+
+/// A slot that is being written. Dropping it leaves the slot invalid and the number unused.
+#[derive(Debug)]
+#[must_use = "a claim that is not committed publishes nothing"]
+pub struct Claim<'a, R: Region> {
+    writer: &'a mut RingWriter<R>,
+    seq: u64,
+    slot: usize,
+}
+
+impl<R: Region> Claim<'_, R> {
+    /// The number the frame will have.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        Seq::new(self.seq).unwrap_or(Seq::FIRST)
+    }
+
+    /// The slot to write, 0 to `ring_size - 1`.
+    #[must_use]
+    pub const fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Publishes the frame: `pts_ns` in nanoseconds, `written_bytes` of it valid (D-35).
+    #[inline]
+    pub fn commit(self, pts_ns: i64, written_bytes: u64) -> Committed {
+        let Self { writer, seq, slot } = self;
+        let words = writer.region.slot(slot);
+        words.written_bytes.store(written_bytes, Relaxed);
+        words.ack_bitmap.store(0, Relaxed);
+        words.pts_ns.store(pts_ns.cast_unsigned(), Relaxed);
+        // SYNC POINT: slot-validity
+        words.seq.store(seq, Release);
+        // SYNC POINT: publish
+        writer.region.header().global_seq.store(seq, Release);
+        writer.set_held(slot, seq);
+        writer.newest = seq;
+        writer.members.published(seq);
+        // SYNC POINT: wake-up, join. Whoever parks from here on sees the number; whoever parked before is seen.
+        R::Word::fence(SeqCst);
+        Committed { seq: Seq::new(seq).unwrap_or(Seq::FIRST), wake: writer.sleepers() }
+    }
+}
+
+/// A frame that was published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "the sleepers have to be woken"]
+pub struct Committed {
+    /// Its number.
+    pub seq: Seq,
+    /// Bit per subscriber whose eventfd has to be written.
+    pub wake: u64,
+}
