@@ -1,8 +1,10 @@
 //! The program `cuframes`.
 
+mod args;
 mod convert;
 mod error;
 mod pattern;
 mod rate;
+mod signals;
 
 fn main() {}
