@@ -6,5 +6,7 @@ mod error;
 mod pattern;
 mod rate;
 mod signals;
+mod sink;
+mod source;
 
 fn main() {}
