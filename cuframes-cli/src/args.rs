@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
@@ -89,11 +89,12 @@ pub(crate) struct PublishArgs {
 
 /// Where the frames of `publish` come from.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("video or pattern").args(["y4m", "pattern"]).required(true))]
 pub(crate) struct SourceArgs {
     /// Publish this y4m video, `-` for standard input
-    #[arg(long, value_name = "FILE", required_unless_present = "pattern", conflicts_with = "pattern")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) y4m: Option<Stream>,
-    /// Publish a test pattern
+    /// Publish a test pattern: moving colour bars, noise, or the frame's sequence number in every 8-byte word
     #[arg(long, value_enum)]
     pub(crate) pattern: Option<Pattern>,
     #[arg(long, value_name = "WxH", default_value = "1280x720", conflicts_with = "y4m", help = SIZE_HELP)]
@@ -107,7 +108,7 @@ pub(crate) struct SourceArgs {
     )]
     pub(crate) format: Format,
     /// Start the file again when it ends
-    #[arg(long = "loop", requires = "y4m")]
+    #[arg(long = "loop", conflicts_with = "pattern")]
     pub(crate) repeat: bool,
 }
 
@@ -174,13 +175,11 @@ pub(crate) struct ReportArgs {
     pub(crate) parent: Option<i32>,
 }
 
+/// What `publish` draws without a video.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pattern {
-    /// Moving colour bars
     Bars,
-    /// The same noise in every run
     Noise,
-    /// Every 8-byte word holds the frame's sequence number
     Seq,
 }
 

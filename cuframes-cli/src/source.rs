@@ -17,7 +17,7 @@ use crate::signals::Signals;
 
 /// A source of frames that all have the same geometry.
 pub(crate) enum Source<'a> {
-    Video(Video<'a>),
+    Video(Box<Video<'a>>),
     Pattern { pattern: Pattern, meta: FrameMeta },
 }
 
@@ -25,7 +25,7 @@ impl<'a> Source<'a> {
     /// Opens what the arguments name. A signal ends a video.
     pub(crate) fn open(args: &SourceArgs, signals: &'a Signals) -> Result<Self, Failure> {
         match (&args.y4m, args.pattern) {
-            (Some(stream), _) => Video::open(stream, args.repeat, signals).map(Self::Video),
+            (Some(stream), _) => Ok(Self::Video(Box::new(Video::open(stream, args.repeat, signals)?))),
             (None, Some(pattern)) => {
                 let meta = pattern_meta(pattern, args.format, args.size)?;
                 Ok(Self::Pattern { pattern, meta })
@@ -231,7 +231,8 @@ fn real_rate(ratio: y4m::Ratio) -> Rate {
     }
 }
 
-fn pattern_meta(pattern: Pattern, format: Format, size: Size) -> Result<FrameMeta, Failure> {
+/// The geometry of a pattern of this size.
+pub(crate) fn pattern_meta(pattern: Pattern, format: Format, size: Size) -> Result<FrameMeta, Failure> {
     if (pattern, format) == (Pattern::Bars, Format::BYTES) {
         return Err(Failure::Usage(
             "bytes are no picture to draw bars in; use --pattern seq or noise".into(),
@@ -248,7 +249,6 @@ const CONVERT: &str = "convert it with ffmpeg -i IN -pix_fmt yuv420p OUT.y4m";
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
 
     use super::*;
 
@@ -260,7 +260,7 @@ mod tests {
     ) -> Result<(FrameMeta, Rate, Vec<Vec<u8>>), Failure> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("clip.y4m");
-        fs::File::create(&path).unwrap().write_all(video).unwrap();
+        fs::write(&path, video).unwrap();
         let signals = Signals::install()?;
         let mut video = Video::open(&Stream::File(path), repeat, &signals)?;
         let mut frames = Vec::new();
