@@ -10,5 +10,11 @@ compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and 
 
 mod clock;
 mod error;
+mod fdpass;
+mod liveness;
+#[cfg(test)]
+mod testing;
+mod wake;
 
 pub use error::{Distrust, Error, Holder};
+pub use liveness::PeerCred;
