@@ -12,6 +12,7 @@ mod clock;
 mod error;
 mod fdpass;
 mod liveness;
+mod rundir;
 #[cfg(test)]
 mod testing;
 mod wake;
