@@ -12,7 +12,9 @@ mod clock;
 mod error;
 mod fdpass;
 mod liveness;
+mod name;
 mod rundir;
+mod shm;
 #[cfg(test)]
 mod testing;
 mod wake;
