@@ -11,10 +11,12 @@ compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and 
 mod clock;
 mod error;
 mod fdpass;
+mod listen;
 mod liveness;
 mod name;
 mod rundir;
 mod shm;
+mod stale;
 #[cfg(test)]
 mod testing;
 mod wake;
