@@ -11,6 +11,7 @@ compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and 
 mod clock;
 mod error;
 mod fdpass;
+mod host;
 mod listen;
 mod liveness;
 mod name;
