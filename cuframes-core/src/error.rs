@@ -4,7 +4,7 @@
 //! [`Gone`]: nobody did anything wrong, but the other side is not there any more.
 
 use alloc::string::String;
-use core::fmt;
+use core::fmt::{self, Write as _};
 
 use crate::number::wire_number;
 use crate::wire::{MessageType, ShutdownReason};
@@ -183,7 +183,11 @@ pub struct Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "refused with {}", self.code)?;
-        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+        if !self.message.is_empty() {
+            f.write_str(": ")?;
+        }
+        // The text is the peer's: what could steer a terminal is not shown (§3.9).
+        self.message.chars().try_for_each(|c| f.write_char(if c.is_control() { '\u{FFFD}' } else { c }))
     }
 }
 
