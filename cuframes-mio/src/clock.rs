@@ -4,7 +4,7 @@ use cuframes_core::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The time now, on `CLOCK_MONOTONIC`: every process of the host sees the same (D-8).
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     let time = clock_gettime(ClockId::Monotonic);
     Instant::from_nanos(time.tv_sec.saturating_mul(NANOS_PER_SEC).saturating_add(time.tv_nsec))
 }

@@ -6,7 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cuframes_core::error::ErrorCode;
-use cuframes_core::{Gone, Key, Misuse, Refused, Violation};
+use cuframes_core::session::Closed;
+use cuframes_core::wire::meta::MetaError;
+use cuframes_core::{Backend, Gone, Key, Misuse, Refused, Violation};
 use rustix::io::Errno;
 
 /// Why a publisher or a subscriber can't go on.
@@ -35,6 +37,25 @@ pub enum Error {
         key: Key,
         /// Which contract.
         misuse: Misuse,
+    },
+    /// A frame geometry that does not hold together.
+    Meta {
+        /// The stream.
+        key: Key,
+        /// What is wrong with it.
+        error: MetaError,
+    },
+    /// The frames are in memory that can't be used here (D-28).
+    Unusable {
+        /// The stream.
+        key: Key,
+        /// Where they are.
+        backend: Backend,
+    },
+    /// The publisher's queue of new connections is full right now.
+    Busy {
+        /// The stream.
+        key: Key,
     },
     /// The other side is not there any more.
     Gone {
@@ -87,6 +108,13 @@ pub enum Error {
         /// The most bytes it may have.
         max: usize,
     },
+    /// The operating system refused something that is not about a file: a socket, an event loop, a thread.
+    System {
+        /// The stream.
+        key: Key,
+        /// The error.
+        source: io::Error,
+    },
     /// The operating system reported another error.
     Io {
         /// What we wanted to do, as a verb with its object.
@@ -107,14 +135,16 @@ impl Error {
         match self {
             Self::Violation { violation, .. } => violation.code(),
             Self::Refused { refused, .. } => refused.code,
-            Self::Misuse { .. } | Self::PathTooLong { .. } => ErrorCode::INVALID_ARGUMENT,
+            Self::Misuse { .. } | Self::PathTooLong { .. } | Self::Meta { .. } => ErrorCode::INVALID_ARGUMENT,
+            Self::Unusable { .. } => ErrorCode::UNSUPPORTED,
+            Self::Busy { .. } => ErrorCode::TOO_MANY,
             Self::Gone { gone: Gone::Timeout { .. }, .. } => ErrorCode::TIMEOUT,
             Self::Gone { .. } => ErrorCode::DISCONNECTED,
             Self::AlreadyExists { .. } => ErrorCode::ALREADY_EXISTS,
             Self::NotFound { .. } => ErrorCode::NOT_FOUND,
             Self::PermissionDenied { .. } | Self::Untrusted { .. } => ErrorCode::PERMISSION,
             Self::NoSpace { .. } => ErrorCode::OUT_OF_MEMORY,
-            Self::Io { .. } => ErrorCode::IO,
+            Self::System { .. } | Self::Io { .. } => ErrorCode::IO,
         }
     }
 
@@ -124,13 +154,26 @@ impl Error {
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::PermissionDenied { what, path },
             _ => {
-                let remedy = match Errno::from_io_error(&source) {
-                    Some(Errno::MFILE | Errno::NFILE) => Some("raise the limit on open files (ulimit -n)"),
-                    Some(Errno::NOSYS) => Some("a newer Linux is needed"),
-                    _ => None,
-                };
+                let remedy = remedy(&source);
                 Self::Io { what, path, source, remedy }
             }
+        }
+    }
+
+    /// The operating system refused something about stream `key`.
+    pub(crate) fn system(key: &Key, source: impl Into<io::Error>) -> Self {
+        Self::System { key: key.clone(), source: source.into() }
+    }
+
+    /// The session of stream `key` ended like this.
+    pub(crate) fn closed(key: &Key, closed: Closed) -> Self {
+        let key = key.clone();
+        match closed {
+            Closed::Violation(violation) => Self::Violation { key, violation },
+            Closed::Refused(refused) => Self::Refused { key, refused },
+            Closed::Gone(gone) => Self::Gone { key, gone },
+            // Why we rejected the publisher has been told before.
+            _ => Self::Gone { key, gone: Gone::Disconnected },
         }
     }
 
@@ -162,6 +205,17 @@ impl fmt::Display for Error {
             }
             Self::Refused { key, refused } => write!(f, "stream {key}: {refused}"),
             Self::Misuse { key, misuse } => write!(f, "stream {key}: {misuse}"),
+            Self::Meta { key, error } => write!(f, "stream {key}: {error}"),
+            Self::Unusable { key, backend } => write!(
+                f,
+                "stream {key}: its frames are in memory of kind {backend}, which this program can't use; publish it in host memory"
+            ),
+            Self::Busy { key } => {
+                write!(
+                    f,
+                    "stream {key}: its publisher has no room for another connection right now; try again"
+                )
+            }
             Self::Gone { key, gone } => write!(f, "stream {key}: {gone}"),
             Self::AlreadyExists { key, holder } => {
                 write!(f, "stream {key} exists already: {holder}, or use another key")
@@ -192,6 +246,10 @@ impl fmt::Display for Error {
                 "{} is longer than the {max} bytes of a socket path; set CUFRAMES_RUN_DIR to a shorter one",
                 path.display()
             ),
+            Self::System { key, source } => {
+                write!(f, "stream {key}: {source}")?;
+                remedy(source).map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+            }
             Self::Io { what, path, source, remedy } => {
                 write!(f, "can't {what} {}: {source}", path.display())?;
                 remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
@@ -282,6 +340,15 @@ impl fmt::Display for Distrust {
                 region.display()
             ),
         }
+    }
+}
+
+/// What to do about some errors of the operating system.
+fn remedy(source: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(source)? {
+        Errno::MFILE | Errno::NFILE => Some("raise the limit on open files (ulimit -n)"),
+        Errno::NOSYS => Some("a newer Linux is needed"),
+        _ => None,
     }
 }
 

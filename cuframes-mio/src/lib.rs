@@ -8,19 +8,40 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and renameat2");
 
+mod attach;
+mod builder;
+mod claim;
 mod clock;
+mod conn;
+mod connect;
 mod error;
 mod fdpass;
+mod frame;
 mod host;
 mod listen;
 mod liveness;
 mod name;
+mod pollable;
+mod publisher;
 mod rundir;
+mod service;
+mod shared;
 mod shm;
 mod stale;
+mod subscriber;
 #[cfg(test)]
 mod testing;
 mod wake;
 
+pub use builder::PublisherBuilder;
+pub use claim::Claim;
+pub use clock::now;
+pub use connect::SubscriberBuilder;
+pub use cuframes_core as core;
+pub use cuframes_core::ring::{FrameLost, Stalled};
+pub use cuframes_core::roster::Member;
 pub use error::{Distrust, Error, Holder};
-pub use liveness::PeerCred;
+pub use frame::Frame;
+pub use pollable::{EventSource, Pollable, Turn};
+pub use publisher::{NotEnough, Publisher, ServedPublisher};
+pub use subscriber::Subscriber;

@@ -13,14 +13,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The process that connected to a socket, or listened on it, as the kernel saw it at that moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct PeerCred {
+pub(crate) struct PeerCred {
     /// Its process id in our pid namespace; `None` if it lives in one that we can't see, such as another container.
-    pub pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
     /// Its effective user id.
-    pub uid: u32,
-    /// Its effective group id.
-    pub gid: u32,
+    pub(crate) uid: u32,
 }
 
 impl PeerCred {
@@ -29,7 +26,7 @@ impl PeerCred {
         // Not rustix's `socket_peercred`: its pid can't be 0, which is what the kernel says for another namespace.
         let peer = getsockopt(socket, sockopt::PeerCredentials)?;
         let pid = u32::try_from(peer.pid()).ok().filter(|&pid| pid != 0);
-        Ok(Self { pid, uid: peer.uid(), gid: peer.gid() })
+        Ok(Self { pid, uid: peer.uid() })
     }
 }
 

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -75,12 +75,6 @@ impl Claimed {
     /// The region for a subscriber, which is not the locked descriptor.
     pub(crate) fn region_fd(&self) -> BorrowedFd<'_> {
         self.region.shared.as_fd()
-    }
-
-    /// Whether somebody deleted the region's file (P-21). Those who have mapped it go on; to new subscribers it has to be
-    /// sent.
-    pub(crate) fn is_region_deleted(&self) -> bool {
-        self.region.shared.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }
 }
 
