@@ -1,13 +1,9 @@
 //! Publisher and subscriber inside somebody else's event loop: one thread, no blocking call of ours.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure ends the test")]
-
-mod common;
-
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{LONG, NEWEST, STRICT, Stream, check, fill};
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, fill};
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Instant, Policy, Timeouts};
 use cuframes_mio::{Error, EventSource, Pollable, Publisher, Subscriber, Turn, now};
@@ -72,8 +68,7 @@ fn both_ends_live_in_the_callers_own_poll() {
         lives.turn();
     }
     assert_eq!(lives.publisher.members().count(), 1);
-    let mut expected = 1;
-    for _ in 0..100 {
+    for expected in 1..=100 {
         assert!(lives.subscriber.poll_next().unwrap().is_none());
         let published = lives.publish();
         let frame = loop {
@@ -84,7 +79,6 @@ fn both_ends_live_in_the_callers_own_poll() {
         };
         check(&frame);
         assert_eq!((published, frame.seq()), (expected, expected));
-        expected += 1;
     }
     lives.publisher.shut_down(now(), ShutdownReason::NORMAL);
     let error = loop {

@@ -1,14 +1,10 @@
 //! With a subscriber that is awake, claiming and committing makes no system call and allocates nothing; nor does taking
 //! and releasing a frame.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure ends the test")]
-
-mod common;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{NEWEST, Stream};
+use crate::common::{LONG, NEWEST, Stream};
 use cuframes_mio::core::Policy;
 use cuframes_mio::{ServedPublisher, Subscriber};
 
@@ -19,7 +15,7 @@ fn with_an_awake_subscriber(measure: impl FnOnce(&mut dyn FnMut())) {
     let stream = Stream::new();
     let mut publisher = stream.publisher(4, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
     let mut subscriber = stream.subscriber("awake", NEWEST).connect().unwrap();
-    publisher.wait_for(1, common::LONG).unwrap();
+    publisher.wait_for(1, LONG).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -83,7 +79,7 @@ fn publishing_makes_no_system_call() {
     let log = dir.path().join("strace.log");
     let mut command = Command::new("strace");
     command.args(["-f", "-o"]).arg(&log).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "child_publishes_between_two_marks", "--ignored"]);
+    command.args(["--exact", "hot_path::child_publishes_between_two_marks", "--ignored"]);
     match command.output() {
         Ok(output) if output.status.success() => {}
         Ok(output) if String::from_utf8_lossy(&output.stderr).contains("ptrace") => {

@@ -1,14 +1,10 @@
 //! Whatever bytes arrive at the publisher's socket: the sender hears what is wrong, and the others go on (D-11, D-15, D-29).
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure ends the test")]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::{LONG, STRICT, Stream, check, fill};
+use crate::common::{LONG, STRICT, Stream, check, fill};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::wire::MessageType;
 use cuframes_mio::core::wire::fault::ErrorMessage;

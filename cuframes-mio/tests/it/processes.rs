@@ -1,14 +1,10 @@
 //! Publishers and subscribers that are killed: the others notice and go on, and nothing of the dead stays in the way.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure ends the test")]
-
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use common::{LONG, NEWEST, STRICT, Stream, check, fill, meta};
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, fill, meta};
 use cuframes_mio::core::{Gone, Policy};
 use cuframes_mio::{Error, Publisher, ServedPublisher, Subscriber};
 
@@ -92,7 +88,7 @@ fn publish(publisher: &mut ServedPublisher) -> u64 {
 fn the_next_publisher_takes_over_from_one_that_was_killed() {
     let stream = Stream::new();
     for _ in 0..3 {
-        let other = Other::start("child_publishes", &stream);
+        let other = Other::start("processes::child_publishes", &stream);
         let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
         check(&subscriber.next(LONG).unwrap().expect("a frame in time"));
         other.kill();
@@ -124,7 +120,7 @@ fn forty_subscribers_killed_with_a_frame_in_their_hands_leave_no_trace() {
     let mut publisher = stream.publisher(1, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
     publish(&mut publisher);
     for _ in 0..40 {
-        let mut other = Other::start("child_holds_a_frame", &stream);
+        let mut other = Other::start("processes::child_holds_a_frame", &stream);
         other.wait_for_line("holds");
         assert!(publisher.try_claim().is_err());
         other.kill();
@@ -140,7 +136,7 @@ fn under_strict_wait_a_killed_subscriber_does_not_stop_the_others() {
     let stream = Stream::new();
     let mut publisher = stream.publisher(2, Policy::STRICT_WAIT).create().unwrap().serve().unwrap();
     let mut good = stream.subscriber("good", STRICT).connect().unwrap();
-    let mut other = Other::start("child_holds_a_frame", &stream);
+    let mut other = Other::start("processes::child_holds_a_frame", &stream);
     publisher.wait_for(2, LONG).unwrap();
     publish(&mut publisher);
     other.wait_for_line("holds");

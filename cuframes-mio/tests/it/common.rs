@@ -1,12 +1,5 @@
 //! What several tests need: a private run directory and key, and frames whose bytes say which frame they are.
 
-#![expect(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "each test file uses a part of it, and a failure ends the test"
-)]
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

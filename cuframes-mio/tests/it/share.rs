@@ -1,14 +1,10 @@
 //! Frames pass from a publisher to its subscribers, and everything that can be done with them.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure ends the test")]
-
-mod common;
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, fill, meta};
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, fill, meta};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Features, Gone, Policy, Timeouts};
