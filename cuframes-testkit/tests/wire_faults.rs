@@ -1,5 +1,7 @@
 //! Malformed messages: each gets an error that names the message and the field.
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a failure ends the test")]
+
 use bytes::BytesMut;
 use cuframes_core::error::{ErrorCode, Place, Problem, Violation};
 use cuframes_core::wire::MessageType;
