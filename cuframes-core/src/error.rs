@@ -129,15 +129,14 @@ impl Violation {
         Self { place: Place::Message(message), field, problem }
     }
 
-    /// The code that tells the peer (D-11, D-16): INVALID_ARGUMENT for a bad `consumer_name`, PROTOCOL otherwise.
+    /// The code that tells the peer: `INVALID_ARGUMENT` for a bad `consumer_name` (D-16), `FORMAT` for a pixel format that
+    /// is unknown (D-28), `PROTOCOL` otherwise (D-11).
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match (self.field, self.problem) {
-            ("consumer_name" | "consumer_name_len", problem)
-                if !matches!(problem, Problem::Truncated { .. }) =>
-            {
-                ErrorCode::INVALID_ARGUMENT
-            }
+            (_, Problem::Truncated { .. }) => ErrorCode::PROTOCOL,
+            ("consumer_name" | "consumer_name_len", _) => ErrorCode::INVALID_ARGUMENT,
+            ("format", _) => ErrorCode::FORMAT,
             _ => ErrorCode::PROTOCOL,
         }
     }

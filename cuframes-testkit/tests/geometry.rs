@@ -4,14 +4,17 @@ use cuframes_core::wire::meta::{MetaError, Plane};
 use cuframes_core::{Format, FrameMeta};
 use proptest::prelude::*;
 
-fn planes(meta: &FrameMeta) -> Vec<(u64, u32, u32, u32)> {
+/// Offset, pitch, bytes of a row, rows.
+type Row = (u64, u32, u32, u32);
+
+fn planes(meta: &FrameMeta) -> Vec<Row> {
     meta.planes().map(|Plane { offset, pitch, row_bytes, rows }| (offset, pitch, row_bytes, rows)).collect()
 }
 
 #[test]
 fn every_format_has_the_planes_that_the_document_gives_it() {
     // 5 x 3: chroma rounds up.
-    let expected: [(Format, u32, &[(u64, u32, u32, u32)]); 13] = [
+    let expected: [(Format, u32, &[Row]); 13] = [
         (Format::NV12, 12, &[(0, 256, 5, 3), (768, 256, 6, 2)]),
         (Format::P010, 24, &[(0, 256, 10, 3), (768, 256, 12, 2)]),
         (Format::I420, 12, &[(0, 256, 5, 3), (768, 256, 3, 2), (1280, 256, 3, 2)]),

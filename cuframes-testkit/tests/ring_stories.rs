@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cuframes_core::ring::FrameLost;
+use cuframes_core::ring::{Frame, FrameLost};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
 use cuframes_core::{Features, Policy, SubscriberBit, SubscriberMode};
 use cuframes_testkit::heap::{HeapReader, HeapRing, PID};
@@ -131,7 +131,7 @@ fn several_frames_are_held_at_once_and_released_in_any_order_on_any_thread() {
     drop(frames.remove(0));
     assert_eq!(ring.publish(0), 5);
     assert_eq!(drain(&mut reader), [(5, 0)], "while 2 and 3 are held");
-    assert!(frames.iter().all(|frame| frame.is_intact()));
+    assert!(frames.iter().all(Frame::is_intact));
     assert_eq!(ring.region.subscribers[1].last_seen_seq.load(Relaxed), 5);
     drop(frames);
     assert_eq!(ring.region.subscribers[1].last_seen_seq.load(Relaxed), 5, "it never goes back");

@@ -1,5 +1,7 @@
 //! The ring under real threads: every word of every frame that is handed out as intact belongs to that frame (P-1, P-2).
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a failure ends the test")]
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -1,5 +1,7 @@
 //! Joining, leaving, being evicted, and what happens to the bit afterwards (§4.2, D-5, D-8, D-19, D-31).
 
+#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 

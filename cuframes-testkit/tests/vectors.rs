@@ -1,5 +1,7 @@
 //! The golden vectors, byte for byte: what we send, what we accept, what we refuse.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure ends the test")]
+
 use bytes::BytesMut;
 use cuframes_core::error::{ErrorCode, Problem, Violation};
 use cuframes_core::shm::layout::{REGION_SIZE, copy_out};

@@ -1,5 +1,7 @@
 //! Malformed messages: each gets an error that names the message and the field.
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a failure ends the test")]
+
 use bytes::BytesMut;
 use cuframes_core::error::{ErrorCode, Place, Problem, Violation};
 use cuframes_core::wire::MessageType;
@@ -137,8 +139,10 @@ fn a_geometry_that_does_not_hold_together_is_refused_with_its_field() {
         (META + 24, &3_000_000_u64.to_le_bytes(), "frame_size_bytes"),
     ];
     for (at, bytes, field) in cases {
-        let payload = patched("hello_resp_ok", at, bytes);
-        assert_eq!(problem_of(HelloResp::decode(&payload).map(drop)).0, field);
+        let violation = HelloResp::decode(&patched("hello_resp_ok", at, bytes)).unwrap_err();
+        assert_eq!(violation.field, field);
+        let code = if field == "format" { ErrorCode::FORMAT } else { ErrorCode::PROTOCOL };
+        assert_eq!(violation.code(), code, "{field}");
     }
 }
 
@@ -166,4 +170,12 @@ fn an_error_text_of_any_length_fits_into_one_message_and_is_cut_at_a_character()
 fn a_ping_is_echoed_up_to_64_bytes() {
     assert_eq!(Pong::answer(&[1; 64]).echo, [1; 64]);
     assert_eq!(Pong::answer(&[1; 65]).echo, []);
+}
+
+#[test]
+fn the_version_is_read_from_a_hello_that_is_otherwise_not_understood() {
+    let mut payload = 2_u32.to_le_bytes().to_vec();
+    payload.extend([0xFF; 3]);
+    assert_eq!(HelloReq::decode_version(&payload), Ok(2));
+    assert!(HelloReq::decode_version(&payload[..3]).is_err());
 }
