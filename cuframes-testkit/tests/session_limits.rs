@@ -1,5 +1,7 @@
 //! PING (D-10), and how much a peer can make a session hold (D-11, D-29).
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a failure ends the test")]
+
 use cuframes_core::error::{ErrorCode, Problem};
 use cuframes_core::session::{Closed, PublisherEvent, Session, SubscriberEvent};
 use cuframes_core::wire::framing::MAX_PAYLOAD;

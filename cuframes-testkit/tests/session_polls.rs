@@ -1,5 +1,7 @@
 //! The driving contract: any interleaving of inputs and polls gives the same result.
 
+#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
+
 use cuframes_core::session::{PublisherEvent, Session, SubscriberEvent};
 use cuframes_core::wire::control::EventFd;
 use cuframes_core::wire::{FdPurpose, ShutdownReason};
