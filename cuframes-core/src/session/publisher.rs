@@ -261,9 +261,8 @@ impl Side {
 
     fn hello<F>(&mut self, link: &mut Link<F, PublisherEvent>, payload: &[u8]) -> Result<(), Violation> {
         // Another version is told so; the rest of its message is not ours to judge (§6.1, D-3).
-        if let Some(version) = payload.first_chunk().copied().map(u32::from_le_bytes)
-            && let Err(violation) = check_version(MessageType::HELLO_REQ, "proto_version", version)
-        {
+        let version = HelloReq::decode_version(payload)?;
+        if let Err(violation) = check_version(MessageType::HELLO_REQ, "proto_version", version) {
             let answer = HelloResp::Refused(violation.code());
             link.close_with(Closed::Violation(violation), |out| answer.encode(out));
             return Ok(());
