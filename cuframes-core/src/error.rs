@@ -4,7 +4,7 @@
 //! [`Gone`]: nobody did anything wrong, but the other side is not there any more.
 
 use alloc::string::String;
-use core::fmt;
+use core::fmt::{self, Write as _};
 
 use crate::number::wire_number;
 use crate::wire::{MessageType, ShutdownReason};
@@ -129,15 +129,14 @@ impl Violation {
         Self { place: Place::Message(message), field, problem }
     }
 
-    /// The code that tells the peer (D-11, D-16): INVALID_ARGUMENT for a bad `consumer_name`, PROTOCOL otherwise.
+    /// The code that tells the peer: `INVALID_ARGUMENT` for a bad `consumer_name` (D-16), `FORMAT` for a pixel format that
+    /// is unknown (D-28), `PROTOCOL` otherwise (D-11).
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match (self.field, self.problem) {
-            ("consumer_name" | "consumer_name_len", problem)
-                if !matches!(problem, Problem::Truncated { .. }) =>
-            {
-                ErrorCode::INVALID_ARGUMENT
-            }
+            (_, Problem::Truncated { .. }) => ErrorCode::PROTOCOL,
+            ("consumer_name" | "consumer_name_len", _) => ErrorCode::INVALID_ARGUMENT,
+            ("format", _) => ErrorCode::FORMAT,
             _ => ErrorCode::PROTOCOL,
         }
     }
@@ -184,7 +183,11 @@ pub struct Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "refused with {}", self.code)?;
-        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+        if !self.message.is_empty() {
+            f.write_str(": ")?;
+        }
+        // The text is the peer's: what could steer a terminal is not shown (§3.9).
+        self.message.chars().try_for_each(|c| f.write_char(if c.is_control() { '\u{FFFD}' } else { c }))
     }
 }
 

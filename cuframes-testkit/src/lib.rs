@@ -1,1 +1,15 @@
-//! testkit
+//! Test doubles, golden vectors and oracles of cuframes. Not published.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a test kit stops the test that misuses it"
+)]
+
+pub mod chaos;
+pub mod heap;
+pub mod pair;
+pub mod pipe;
+pub mod solo;
+pub mod vectors;

@@ -187,7 +187,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             // SYNC POINT: publish
             let newest = self.seat.region.header().global_seq.load(Acquire);
             self.looked = newest;
-            if newest <= self.cursor {
+            // A number that names no frame can only have been written by somebody else (D-23).
+            if newest <= self.cursor || newest == INVALID_SEQ {
                 return None;
             }
             let wanted = if self.mode == SubscriberMode::STRICT_ORDER { self.cursor + 1 } else { newest };

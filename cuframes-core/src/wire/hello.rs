@@ -30,6 +30,15 @@ pub struct HelloReq {
 }
 
 impl HelloReq {
+    /// The version that a HELLO_REQ of every version starts with. It is judged before the rest, which another version may
+    /// lay out in another way (§6.1, D-3).
+    ///
+    /// # Errors
+    /// A payload that ends before it.
+    pub fn decode_version(payload: &[u8]) -> Result<u32, Violation> {
+        Reader::new(MessageType::HELLO_REQ, payload).u32("proto_version")
+    }
+
     /// Reads a payload.
     ///
     /// # Errors
@@ -167,6 +176,13 @@ impl ConsumerName {
             *byte = u8::try_from(character).ok().filter(u8::is_ascii).unwrap_or(b'?');
         }
         bytes
+    }
+}
+
+impl Default for ConsumerName {
+    /// `cuframes`
+    fn default() -> Self {
+        Self("cuframes".to_string())
     }
 }
 

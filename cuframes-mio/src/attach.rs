@@ -1,0 +1,160 @@
+//! From a handshake's answers to a mapped ring: [`Arrivals`] collects them, [`Attached`] is what they make (D-26, D-28).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cuframes_core::error::{Place, Problem};
+use cuframes_core::ring::{RingReader, Seat};
+use cuframes_core::shm::header::SlotMemory;
+use cuframes_core::shm::{Region, StreamHeader};
+use cuframes_core::wire::FdPurpose;
+use cuframes_core::wire::hello::Stream;
+use cuframes_core::wire::subscribe::Subscribed;
+use cuframes_core::{Backend, Features, Key, SubscriberMode, Violation};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::sync::atomic::Ordering::Acquire;
+
+use crate::error::Error;
+use crate::frame::Attachment;
+use crate::host::HostView;
+use crate::shm::MappedRegion;
+use crate::wake::EventFd;
+
+/// What a subscriber has been told and given.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    key: Key,
+    mode: SubscriberMode,
+    /// Where regions are.
+    shm: PathBuf,
+    /// The publisher's user, who must own the region (D-14).
+    peer_uid: u32,
+    pub(crate) stream: Option<Stream>,
+    pub(crate) subscribed: Option<Subscribed>,
+    region: Option<OwnedFd>,
+    pool: Option<OwnedFd>,
+    bell: Option<OwnedFd>,
+    wake: Option<OwnedFd>,
+}
+
+/// A subscriber in its seat.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) reader: RingReader<Arc<MappedRegion>, Attachment>,
+    pub(crate) header: StreamHeader,
+    pub(crate) features: Features,
+    /// Readable when a frame was published. A plain v1 publisher may have none (§3.7).
+    pub(crate) wake: Option<EventFd>,
+}
+
+impl Arrivals {
+    pub(crate) const fn new(key: Key, mode: SubscriberMode, shm: PathBuf, peer_uid: u32) -> Self {
+        Self {
+            key,
+            mode,
+            shm,
+            peer_uid,
+            stream: None,
+            subscribed: None,
+            region: None,
+            pool: None,
+            bell: None,
+            wake: None,
+        }
+    }
+
+    pub(crate) const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// A descriptor came; one that nobody here needs is closed.
+    pub(crate) fn fd(&mut self, purpose: FdPurpose, fd: OwnedFd) {
+        let place = match purpose {
+            FdPurpose::REGION => &mut self.region,
+            FdPurpose::HOST_POOL => &mut self.pool,
+            FdPurpose::PUBLISHER_WAKE_UP => &mut self.bell,
+            FdPurpose::WAKE_UP => &mut self.wake,
+            _ => return,
+        };
+        *place = Some(fd);
+    }
+
+    /// Maps everything, if everything is there.
+    ///
+    /// # Errors
+    /// What was sent does not hold together, or can't be mapped or used here.
+    pub(crate) fn attach(&mut self) -> Result<Option<Attached>, Error> {
+        let (Some(stream), Some(subscribed)) = (&self.stream, self.subscribed) else { return Ok(None) };
+        let features = stream.features;
+        let missing = |feature, fd: &Option<OwnedFd>| features.contains(feature) && fd.is_none();
+        let fds_missing = missing(Features::FD_PASSING, &self.region)
+            || missing(Features::FD_PASSING, &self.pool)
+            || missing(Features::WAKE_HINT, &self.bell)
+            || features != Features::NONE && self.wake.is_none();
+        if fds_missing {
+            return Ok(None);
+        }
+        let region = Arc::new(match self.region.take() {
+            Some(fd) => MappedRegion::from_fd(fd, &self.key, self.peer_uid)?,
+            None => MappedRegion::open(&self.shm, &self.key, &stream.shm_path, self.peer_uid)?,
+        });
+        let header =
+            StreamHeader::read(&region).map_err(|violation| Error::violation(&self.key, violation))?;
+        self.check(&header, stream)?;
+        let Some(pool) = self.pool.take().filter(|_| header.backend == Backend::HOST) else {
+            return Err(Error::Unusable { key: self.key.clone(), backend: header.backend });
+        };
+        let slots = 0..usize::from(header.ring_size.get());
+        let handles: Vec<_> = slots.map(|slot| SlotMemory::read(&region, slot).handle).collect();
+        let view = HostView::open(&self.key, &pool, header.meta.frame_size_bytes, &handles)?;
+        let eventfd = |fd: Option<OwnedFd>| {
+            fd.map(EventFd::from_fd).transpose().map_err(|error| Error::system(&self.key, error))
+        };
+        let bell = eventfd(self.bell.take())?;
+        let wake = eventfd(self.wake.take())?;
+        let initial_seq = subscribed.initial_seq.resolve(region.header().global_seq.load(Acquire));
+        let attachment = Attachment::new(header.meta, view, bell);
+        let plain = header.epoch == 0;
+        let seat =
+            Seat::new(region, attachment, header.ring_size, subscribed.bit, initial_seq, features, plain);
+        Ok(Some(Attached { reader: RingReader::new(seat, self.mode), header, features, wake }))
+    }
+
+    /// The region must be the one that HELLO_RESP spoke of.
+    fn check(&self, header: &StreamHeader, stream: &Stream) -> Result<(), Error> {
+        let pairs = [
+            ("ring_size", header.ring_size.get().into(), stream.ring_size.get().into()),
+            ("ownership_mode", header.ownership.0.into(), stream.ownership.0.into()),
+            ("frame_size_bytes", header.meta.frame_size_bytes, stream.meta.frame_size_bytes),
+            ("meta", u64::from(header.meta == stream.meta), 1),
+        ];
+        match pairs.into_iter().find(|(_, found, expected)| found != expected) {
+            None => Ok(()),
+            Some((field, found, expected)) => {
+                let problem = Problem::Mismatch { found, expected };
+                Err(Error::violation(&self.key, Violation { place: Place::Region, field, problem }))
+            }
+        }
+    }
+}
+
+impl Attached {
+    pub(crate) fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        match &self.wake {
+            Some(wake) => {
+                registry.register(&mut SourceFd(&wake.as_fd().as_raw_fd()), token, Interest::READABLE)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How long to sleep before looking again although nobody rang.
+    pub(crate) const fn look_again_after(&self) -> Duration {
+        // Others could write our `parked`; and a publisher without eventfds wakes nobody (§3.7).
+        if self.wake.is_some() { Duration::from_millis(100) } else { Duration::from_millis(1) }
+    }
+}

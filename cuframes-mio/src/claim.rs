@@ -1,0 +1,57 @@
+//! [`Claim`]: a slot that is being written.
+
+use cuframes_core::FrameMeta;
+use cuframes_core::ring::{self, Seq};
+use std::sync::Arc;
+
+use crate::clock;
+use crate::host::HostPool;
+use crate::shared::Shared;
+use crate::shm::MappedRegion;
+
+/// Memory for the next frame. No reader sees it before [`commit`](Self::commit); dropping it publishes nothing.
+#[derive(Debug)]
+#[must_use = "a claim that is not committed publishes nothing"]
+pub struct Claim<'a> {
+    pub(crate) claim: ring::Claim<'a, Arc<MappedRegion>>,
+    pub(crate) pool: &'a mut HostPool,
+    pub(crate) shared: &'a Shared,
+    pub(crate) meta: &'a FrameMeta,
+}
+
+impl Claim<'_> {
+    /// The number the frame will have.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.claim.seq()
+    }
+
+    /// Geometry of the frame.
+    #[must_use]
+    pub const fn meta(&self) -> &FrameMeta {
+        self.meta
+    }
+
+    /// The frame's memory, `frame_size_bytes` long, planes where [`FrameMeta::planes`] puts them. What an earlier frame
+    /// left there is still in it.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.pool.slot_bytes_mut(self.claim.slot())
+    }
+
+    /// Publishes the whole frame, stamped with the current time.
+    pub fn commit(self) -> Seq {
+        let (pts_ns, size) = (clock::now().as_nanos(), self.meta.frame_size_bytes);
+        self.commit_with(pts_ns, size)
+    }
+
+    /// Publishes the frame with a time stamp in nanoseconds and the number of valid bytes (D-35; fewer than
+    /// `frame_size_bytes` only for format BYTES).
+    pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> Seq {
+        let committed = self.claim.commit(pts_ns, written_bytes.min(self.meta.frame_size_bytes));
+        if committed.wake != 0 {
+            self.shared.wake(committed.wake);
+        }
+        committed.seq
+    }
+}

@@ -1,0 +1,97 @@
+//! [`Conn`]: one socket and the session that speaks on it.
+//!
+//! Sockets are registered edge-triggered: whoever stops reading before `WouldBlock` answers [`Turn::Again`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use cuframes_core::Instant;
+use cuframes_core::session::Session;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+
+use crate::fdpass;
+use crate::pollable::Turn;
+
+/// A non-blocking connection.
+#[derive(Debug)]
+pub(crate) struct Conn<S> {
+    pub(crate) session: S,
+    socket: UnixStream,
+    fds: VecDeque<OwnedFd>,
+}
+
+impl<S: Session<Fd = OwnedFd>> Conn<S> {
+    /// A connection over a socket, which becomes non-blocking.
+    pub(crate) fn new(socket: UnixStream, session: S) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { session, socket, fds: VecDeque::new() })
+    }
+
+    pub(crate) fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
+    }
+
+    /// Reads what there is, within a budget, and sends what the session answers.
+    pub(crate) fn drive(&mut self, now: Instant) -> Turn {
+        let turn = self.receive(now);
+        self.flush(now);
+        turn
+    }
+
+    /// Reads until the socket has nothing more, it ended, or the budget is used up.
+    fn receive(&mut self, now: Instant) -> Turn {
+        let mut buffer = [0; 2048];
+        for _ in 0..READ_BUDGET {
+            if self.session.is_closed() {
+                return Turn::Idle;
+            }
+            match fdpass::recv(&self.socket, &mut buffer, &mut self.fds) {
+                Ok(0) => {
+                    self.session.handle_eof(now);
+                    return Turn::Idle;
+                }
+                Ok(n) => self.session.handle_bytes(now, buffer.get(..n).unwrap_or_default(), &mut self.fds),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Idle,
+                // Reset, or a control message that was cut off (D-22): nothing that follows can be trusted.
+                Err(_) => {
+                    self.session.handle_eof(now);
+                    return Turn::Idle;
+                }
+            }
+        }
+        Turn::Again
+    }
+
+    /// Sends as much as the socket takes.
+    pub(crate) fn flush(&mut self, now: Instant) {
+        while let Some(transmit) = self.session.poll_transmit() {
+            match fdpass::send(&self.socket, transmit.bytes, transmit.fd.map(AsFd::as_fd)) {
+                Ok(n) => self.session.transmitted(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // What the peer said before it closed still counts: it may be UNSUBSCRIBE (D-20).
+                    while self.receive(now) == Turn::Again {}
+                    self.session.handle_eof(now);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(crate) const fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+}
+
+impl<S> AsFd for Conn<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Reads in one turn; a peer that sends more waits until the others had theirs.
+const READ_BUDGET: usize = 16;

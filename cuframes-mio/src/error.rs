@@ -1,0 +1,390 @@
+//! [`Error`], what publishers and subscribers report. Each one displays as one line: what failed, on which stream or
+//! file, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cuframes_core::error::ErrorCode;
+use cuframes_core::session::Closed;
+use cuframes_core::wire::meta::MetaError;
+use cuframes_core::{Backend, Gone, Key, Misuse, Refused, Violation};
+use rustix::io::Errno;
+
+/// Why a publisher or a subscriber can't go on.
+///
+/// `source()` is always `None`: the display has the cause in it already, and the fields hold it for a program.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer broke the protocol.
+    Violation {
+        /// The stream.
+        key: Key,
+        /// Where and how.
+        violation: Violation,
+    },
+    /// The peer said no.
+    Refused {
+        /// The stream.
+        key: Key,
+        /// Its reason.
+        refused: Refused,
+    },
+    /// The caller broke a contract of this API.
+    Misuse {
+        /// The stream.
+        key: Key,
+        /// Which contract.
+        misuse: Misuse,
+    },
+    /// A frame geometry that does not hold together.
+    Meta {
+        /// The stream.
+        key: Key,
+        /// What is wrong with it.
+        error: MetaError,
+    },
+    /// The frames are in memory that can't be used here (D-28).
+    Unusable {
+        /// The stream.
+        key: Key,
+        /// Where they are.
+        backend: Backend,
+    },
+    /// The publisher's queue of new connections is full right now.
+    Busy {
+        /// The stream.
+        key: Key,
+    },
+    /// The other side is not there any more.
+    Gone {
+        /// The stream.
+        key: Key,
+        /// How it went.
+        gone: Gone,
+    },
+    /// The key belongs to another publisher (D-13).
+    AlreadyExists {
+        /// The stream.
+        key: Key,
+        /// What shows it.
+        holder: Holder,
+    },
+    /// No publisher was found (D-14).
+    NotFound {
+        /// The stream.
+        key: Key,
+        /// The run directories that were looked in.
+        looked_in: Vec<PathBuf>,
+    },
+    /// The operating system does not allow it.
+    PermissionDenied {
+        /// What we wanted to do, as a verb with its object.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+    },
+    /// A file or directory can't be trusted, because somebody else may control it (D-14).
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: Distrust,
+    },
+    /// Shared memory is full (D-25).
+    NoSpace {
+        /// The file that needs it.
+        path: PathBuf,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes available: in its file system, or in memory; `None` if the system doesn't say.
+        available: Option<u64>,
+    },
+    /// The path of a socket is longer than the kernel allows.
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// The most bytes it may have.
+        max: usize,
+    },
+    /// The operating system refused something that is not about a file: a socket, an event loop, a thread.
+    System {
+        /// The stream.
+        key: Key,
+        /// The error.
+        source: io::Error,
+    },
+    /// The operating system reported another error.
+    Io {
+        /// What we wanted to do, as a verb with its object.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+        /// What to do about it, where that is known.
+        remedy: Option<&'static str>,
+    },
+}
+
+impl Error {
+    /// The code of the wire for this error.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Violation { violation, .. } => violation.code(),
+            Self::Refused { refused, .. } => refused.code,
+            Self::Misuse { .. } | Self::PathTooLong { .. } | Self::Meta { .. } => ErrorCode::INVALID_ARGUMENT,
+            Self::Unusable { .. } => ErrorCode::UNSUPPORTED,
+            Self::Busy { .. } => ErrorCode::TOO_MANY,
+            Self::Gone { gone: Gone::Timeout { .. }, .. } => ErrorCode::TIMEOUT,
+            Self::Gone { .. } => ErrorCode::DISCONNECTED,
+            Self::AlreadyExists { .. } => ErrorCode::ALREADY_EXISTS,
+            Self::NotFound { .. } => ErrorCode::NOT_FOUND,
+            Self::PermissionDenied { .. } | Self::Untrusted { .. } => ErrorCode::PERMISSION,
+            Self::NoSpace { .. } => ErrorCode::OUT_OF_MEMORY,
+            Self::System { .. } | Self::Io { .. } => ErrorCode::IO,
+        }
+    }
+
+    /// An error of the operating system: we could not `what` (a verb with its object) on `path`.
+    pub(crate) fn io(what: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        let (path, source) = (path.to_path_buf(), source.into());
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::PermissionDenied { what, path },
+            _ => {
+                let remedy = remedy(&source);
+                Self::Io { what, path, source, remedy }
+            }
+        }
+    }
+
+    /// The operating system refused something about stream `key`.
+    pub(crate) fn system(key: &Key, source: impl Into<io::Error>) -> Self {
+        Self::System { key: key.clone(), source: source.into() }
+    }
+
+    /// The session of stream `key` ended like this.
+    pub(crate) fn closed(key: &Key, closed: Closed) -> Self {
+        let key = key.clone();
+        match closed {
+            Closed::Violation(violation) => Self::Violation { key, violation },
+            Closed::Refused(refused) => Self::Refused { key, refused },
+            Closed::Gone(gone) => Self::Gone { key, gone },
+            // Why we rejected the publisher has been told before.
+            _ => Self::Gone { key, gone: Gone::Disconnected },
+        }
+    }
+
+    /// Says what to do about an [`Error::Io`] of this kind.
+    pub(crate) fn hint(mut self, kind: io::ErrorKind, hint: &'static str) -> Self {
+        match &mut self {
+            Self::Io { source, remedy, .. } if source.kind() == kind => *remedy = Some(hint),
+            _ => {}
+        }
+        self
+    }
+
+    /// The peer of stream `key` broke the protocol.
+    pub(crate) fn violation(key: &Key, violation: Violation) -> Self {
+        Self::Violation { key: key.clone(), violation }
+    }
+
+    /// `key` belongs to another publisher.
+    pub(crate) fn already_exists(key: &Key, holder: Holder) -> Self {
+        Self::AlreadyExists { key: key.clone(), holder }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Violation { key, violation } => {
+                write!(f, "stream {key}: the peer broke the protocol: {violation}")
+            }
+            Self::Refused { key, refused } => write!(f, "stream {key}: {refused}"),
+            Self::Misuse { key, misuse } => write!(f, "stream {key}: {misuse}"),
+            Self::Meta { key, error } => write!(f, "stream {key}: {error}"),
+            Self::Unusable { key, backend } => write!(
+                f,
+                "stream {key}: its frames are in memory of kind {backend}, which this program can't use; publish it in host memory"
+            ),
+            Self::Busy { key } => {
+                write!(
+                    f,
+                    "stream {key}: its publisher has no room for another connection right now; try again"
+                )
+            }
+            Self::Gone { key, gone } => write!(f, "stream {key}: {gone}"),
+            Self::AlreadyExists { key, holder } => {
+                write!(f, "stream {key} exists already: {holder}, or use another key")
+            }
+            Self::NotFound { key, looked_in } => {
+                write!(f, "stream {key} not found in")?;
+                for (i, path) in looked_in.iter().enumerate() {
+                    write!(f, "{} {}", if i == 0 { "" } else { "," }, path.display())?;
+                }
+                f.write_str("; is its publisher running, as this user and with the same CUFRAMES_RUN_DIR?")
+            }
+            Self::PermissionDenied { what, path } => write!(
+                f,
+                "not allowed to {what} {}; check its owner and mode, and who we run as",
+                path.display()
+            ),
+            Self::Untrusted { path, problem } => write!(f, "{} can't be trusted: {problem}", path.display()),
+            Self::NoSpace { path, needed, available } => {
+                write!(f, "{} needs {needed} bytes, ", path.display())?;
+                match available {
+                    Some(available) => write!(f, "{available} are available")?,
+                    None => f.write_str("fewer are available")?,
+                }
+                f.write_str("; free some or enlarge it (container: --shm-size, --memory)")
+            }
+            Self::PathTooLong { path, max } => write!(
+                f,
+                "{} is longer than the {max} bytes of a socket path; set CUFRAMES_RUN_DIR to a shorter one",
+                path.display()
+            ),
+            Self::System { key, source } => {
+                write!(f, "stream {key}: {source}")?;
+                remedy(source).map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+            }
+            Self::Io { what, path, source, remedy } => {
+                write!(f, "can't {what} {}: {source}", path.display())?;
+                remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What shows that a key belongs to another publisher (D-13).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Holder {
+    /// A process holds the lock of this file.
+    Lock(PathBuf),
+    /// A process answers on this socket.
+    Socket(PathBuf),
+    /// A region names a process that lives.
+    Process {
+        /// The region.
+        region: PathBuf,
+        /// The process.
+        pid: u64,
+    },
+    /// Something that is not of cuframes has the name.
+    Foreign(PathBuf),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(path) => {
+                write!(f, "{0} is locked; stop its publisher (fuser {0} names it)", path.display())
+            }
+            Self::Socket(path) => write!(f, "a publisher answers on {}; stop it", path.display()),
+            Self::Process { region, pid } => {
+                write!(f, "process {pid} is the publisher of {}; stop it", region.display())
+            }
+            Self::Foreign(path) => {
+                write!(f, "{} is not a file of cuframes; delete it if nobody needs it", path.display())
+            }
+        }
+    }
+}
+
+/// Why a file or directory can't be trusted (D-14).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// It is a symbolic link or something else instead of a directory.
+    NotADirectory,
+    /// It is a symbolic link or something else instead of a regular file.
+    NotARegularFile,
+    /// It belongs to a user that it must not belong to.
+    Owner {
+        /// Its owner.
+        found: u32,
+        /// Whose it must be.
+        expected: u32,
+    },
+    /// Others may write in the directory.
+    WritableByOthers {
+        /// Its mode.
+        mode: u32,
+    },
+    /// A publisher asks its subscriber to open a file that is not the region of the stream.
+    NotTheRegion {
+        /// The region.
+        region: PathBuf,
+    },
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotADirectory => f.write_str("not a directory; delete it"),
+            Self::NotARegularFile => f.write_str("not a regular file; delete it"),
+            Self::Owner { found, expected } => {
+                write!(f, "owned by user {found} and not {expected}; delete it or let its owner do so")
+            }
+            Self::WritableByOthers { mode } => {
+                write!(f, "others may write in it (mode {mode:03o}); chmod it to 700")
+            }
+            Self::NotTheRegion { region } => write!(
+                f,
+                "the publisher names it as its region, which is {}; use another publisher",
+                region.display()
+            ),
+        }
+    }
+}
+
+/// What to do about some errors of the operating system.
+fn remedy(source: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(source)? {
+        Errno::MFILE | Errno::NFILE => Some("raise the limit on open files (ulimit -n)"),
+        Errno::NOSYS => Some("a newer Linux is needed"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_is_one_line_that_names_the_stream_or_the_file_and_has_a_code() {
+        let key = || "cam0".parse::<Key>().unwrap();
+        let path = || PathBuf::from("/dev/shm/cuframes-cam0");
+        let misuse = Misuse::Argument { name: "frame_size", must: "smaller" };
+        let errors = [
+            (Error::Misuse { key: key(), misuse }, ErrorCode::INVALID_ARGUMENT),
+            (Error::Gone { key: key(), gone: Gone::Disconnected }, ErrorCode::DISCONNECTED),
+            (Error::Gone { key: key(), gone: Gone::Timeout { state: "Hello" } }, ErrorCode::TIMEOUT),
+            (Error::already_exists(&key(), Holder::Lock(path())), ErrorCode::ALREADY_EXISTS),
+            (Error::already_exists(&key(), Holder::Foreign(path())), ErrorCode::ALREADY_EXISTS),
+            (Error::NotFound { key: key(), looked_in: vec![path(), path()] }, ErrorCode::NOT_FOUND),
+            (Error::io("open", &path(), Errno::ACCESS), ErrorCode::PERMISSION),
+            (Error::io("open", &path(), Errno::MFILE), ErrorCode::IO),
+            (Error::NoSpace { path: path(), needed: 7424, available: Some(4096) }, ErrorCode::OUT_OF_MEMORY),
+            (Error::PathTooLong { path: path(), max: 107 }, ErrorCode::INVALID_ARGUMENT),
+            (Error::Untrusted { path: path(), problem: Distrust::NotADirectory }, ErrorCode::PERMISSION),
+        ];
+        for (error, code) in errors {
+            let text = error.to_string();
+            assert!(text.contains("cam0") && !text.contains('\n') && !text.contains("  "), "{text}");
+            assert_eq!(error.code(), code, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_full_shm_says_how_many_bytes_are_needed_and_available() {
+        let error = Error::NoSpace { path: "/dev/shm/x".into(), needed: 7424, available: Some(4096) };
+        let text = error.to_string();
+        assert!(text.starts_with("/dev/shm/x needs 7424 bytes, 4096 are available; "), "{text}");
+    }
+}

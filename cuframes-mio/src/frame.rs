@@ -1,0 +1,151 @@
+//! [`Frame`]: a frame that a subscriber holds, in host memory.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::BytesMut;
+use cuframes_core::ring::{self, FrameLost, Outside};
+use cuframes_core::wire::meta::Plane;
+use cuframes_core::wire::subscribe::Unsubscribe;
+use cuframes_core::{FrameMeta, Instant};
+
+use crate::host::HostView;
+use crate::shm::MappedRegion;
+use crate::wake::EventFd;
+use crate::{clock, fdpass};
+
+/// A published frame. It may be sent to another thread, and several may be held at once; dropping it releases it.
+///
+/// Under LEASE, which our publishers grant, the publisher does not overwrite it while it is held, so
+/// [`bytes`](Self::bytes) gives its memory. A frame that is held for longer than the publisher's `lease` timeout while
+/// the publisher needs the slot is taken back: [`release`](Self::release) tells.
+#[derive(Debug)]
+pub struct Frame(pub(crate) ring::Frame<Arc<MappedRegion>, Attachment>);
+
+impl Frame {
+    /// Its number.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.0.seq().get()
+    }
+
+    /// The publisher's time stamp: nanoseconds of `CLOCK_MONOTONIC`, unless the publisher chose another clock.
+    #[must_use]
+    pub const fn pts_ns(&self) -> i64 {
+        self.0.pts_ns()
+    }
+
+    /// How many frames between the one handed out before and this one this subscriber did not get.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.0.lost()
+    }
+
+    /// Geometry of the frame.
+    #[must_use]
+    pub fn meta(&self) -> &FrameMeta {
+        &self.0.seat().outside().meta
+    }
+
+    /// Valid bytes: all of the frame, or fewer for format BYTES (D-35).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let size = self.meta().frame_size_bytes;
+        usize::try_from(self.0.written_bytes().min(size)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the frame has no valid byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The frame's memory, or `None` without LEASE: then use [`copy_to`](Self::copy_to).
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        let seat = self.0.seat();
+        seat.leases().then(|| seat.outside().view.slot_bytes(self.0.slot(), self.0.written_bytes()))
+    }
+
+    /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, or past the last plane.
+    #[must_use]
+    pub fn plane_rows(&self, index: usize) -> Option<impl Iterator<Item = &[u8]>> {
+        let Plane { offset, pitch, row_bytes, rows } = self.meta().planes().nth(index)?;
+        let plane = self.bytes()?.get(usize::try_from(offset).ok()?..)?;
+        let row_bytes = usize::try_from(row_bytes).ok()?;
+        let rows = usize::try_from(rows).ok()?;
+        Some(
+            plane.chunks(usize::try_from(pitch).ok()?).take(rows).filter_map(move |row| row.get(..row_bytes)),
+        )
+    }
+
+    /// Copies the valid bytes to the front of `to` and returns how many there are; if `to` is shorter the rest is cut.
+    ///
+    /// # Errors
+    /// [`FrameLost`] if the frame was overwritten during the copy: what is in `to` is worth nothing then.
+    pub fn copy_to(&self, to: &mut [u8]) -> Result<usize, FrameLost> {
+        let len = self.len().min(to.len());
+        let to = to.get_mut(..len).unwrap_or_default();
+        let copied = self.0.seat().outside().view.copy_to(self.0.slot(), to);
+        if self.0.is_intact() { Ok(copied) } else { Err(FrameLost::Overwritten) }
+    }
+
+    /// Gives the frame back and says whether it was this frame all the time.
+    ///
+    /// # Errors
+    /// [`FrameLost`] if it was overwritten, or the publisher had taken the lease back: what was computed from it may be
+    /// wrong.
+    pub fn release(self) -> Result<(), FrameLost> {
+        self.0.release()
+    }
+}
+
+/// What the subscriber and all its frames hold on to. The last of them to go unmaps the memory and says UNSUBSCRIBE.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) meta: FrameMeta,
+    pub(crate) view: HostView,
+    /// Wakes the publisher.
+    bell: Option<EventFd>,
+    // Dropped last: UNSUBSCRIBE promises that nothing is mapped any more.
+    goodbye: Goodbye,
+}
+
+impl Attachment {
+    pub(crate) const fn new(meta: FrameMeta, view: HostView, bell: Option<EventFd>) -> Self {
+        Self { meta, view, bell, goodbye: Goodbye(Mutex::new(None)) }
+    }
+
+    /// Hands the connection over, to be ended when the last frame is released.
+    pub(crate) fn say_goodbye_on(&self, socket: UnixStream) {
+        *self.goodbye.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+    }
+}
+
+impl Outside for Attachment {
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn wake_publisher(&self) {
+        if let Some(bell) = &self.bell {
+            // A descriptor that can't be rung is the publisher's own fault; it looks again at its deadline.
+            let _ = bell.ring();
+        }
+    }
+}
+
+/// A connection that says UNSUBSCRIBE when it is dropped (D-10).
+#[derive(Debug)]
+struct Goodbye(Mutex<Option<UnixStream>>);
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        if let Some(socket) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            let mut message = BytesMut::new();
+            Unsubscribe.encode(&mut message);
+            // If the publisher is gone or does not read, the end of the connection has to do.
+            let _ = fdpass::send(&socket, &message, None);
+        }
+    }
+}

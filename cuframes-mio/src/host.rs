@@ -1,0 +1,262 @@
+//! Frames in host memory (X-1): one sealed memfd with a slot per frame.
+//!
+//! [`HostPool`] is the publisher's side. It maps the memory first and then seals it: nobody can make it shorter, so no
+//! reader is hit by a SIGBUS, and nobody else can write a frame (P-14). [`HostView`] is the subscriber's side. It takes
+//! nothing on trust but one thing: that the publisher leaves a leased frame alone (X-2).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cuframes_core::error::{Place, Problem};
+use cuframes_core::wire::MessageType;
+use cuframes_core::{Key, Misuse, RingSize, Violation};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
+use rustix::param::page_size;
+
+use crate::error::Error;
+use crate::shm::{allocate, to_u64};
+
+/// The publisher's frames. Nobody else can write them.
+#[derive(Debug)]
+pub(crate) struct HostPool {
+    fd: OwnedFd,
+    map: MmapRaw,
+    frame_size: usize,
+    /// Bytes from one slot to the next: a multiple of the page size.
+    stride: usize,
+    slots: usize,
+}
+
+impl HostPool {
+    /// A pool of `ring_size` frames of `frame_size` bytes, all zero.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if memory is short, [`Error::Misuse`] if no memory could hold the frames, or an error of the
+    /// operating system.
+    pub(crate) fn create(key: &Key, frame_size: u64, ring_size: RingSize) -> Result<Self, Error> {
+        let slots = usize::from(ring_size.get());
+        let sizes = || {
+            let frame_size = usize::try_from(frame_size).ok()?;
+            let stride = frame_size.max(1).checked_next_multiple_of(page_size())?;
+            Some((frame_size, stride, stride.checked_mul(slots)?))
+        };
+        let (frame_size, stride, len) = sizes().ok_or_else(|| Error::Misuse {
+            key: key.clone(),
+            misuse: Misuse::Argument { name: "frame_size", must: "such that ring_size frames fit in memory" },
+        })?;
+
+        let name = format!("cuframes-{key}");
+        let path = PathBuf::from(format!("memfd:{name}"));
+        let fd = memfd_create(&name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|errno| Error::io("create", &path, errno))?;
+        allocate(&fd, len, &path)?;
+        let map = MmapOptions::new().len(len).map_raw(&fd).map_err(|error| Error::io("map", &path, error))?;
+        // From here on not even we can map it writable, or change the seals.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        fcntl_add_seals(&fd, seals).map_err(|errno| {
+            Error::io("seal", &path, errno).hint(io::ErrorKind::InvalidInput, "Linux 5.1 or later is needed")
+        })?;
+        Ok(Self { fd, map, frame_size, stride, slots })
+    }
+
+    /// The memory, for subscribers (`EVENT_FD` with purpose 3).
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Where the frame of a slot is. Slots are counted modulo the ring's size.
+    pub(crate) fn handle(&self, slot: usize) -> HostHandle {
+        HostHandle { offset: self.offset(slot), len: self.frame_size }
+    }
+
+    /// The frame of a slot, to be written once the ring has given the slot to the writer: until then subscribers may be
+    /// reading it. Slots are counted modulo the ring's size.
+    pub(crate) fn slot_bytes_mut(&mut self, slot: usize) -> &mut [u8] {
+        let start = self.map.as_mut_ptr().wrapping_add(self.offset(slot));
+        // SAFETY: the map has `slots * stride` bytes, which did not overflow; `offset` is at most `(slots - 1) * stride`
+        // and `frame_size` at most `stride`, so these bytes are inside one map, which lives as long as `self` and whose
+        // file can't shrink (sealed). They are readable, writable and initialised (the kernel gives zeros). No other
+        // reference to them exists: only this function makes references into the map, and it borrows the pool mutably.
+        // Nobody else can write them: the seals refuse every other writable map. Subscribers read them through maps of
+        // their own, which is no access that this program can observe.
+        unsafe { slice::from_raw_parts_mut(start, self.frame_size) }
+    }
+
+    fn offset(&self, slot: usize) -> usize {
+        // `slots` is not 0: it was a `RingSize`.
+        slot % self.slots * self.stride
+    }
+}
+
+/// The subscriber's view of a publisher's frames.
+#[derive(Debug)]
+pub(crate) struct HostView {
+    map: MmapRaw,
+    frame_size: usize,
+    /// Where the frame of each slot starts: a multiple of 8.
+    offsets: Box<[usize]>,
+}
+
+impl HostView {
+    /// Maps the pool that came over the socket. `handles` are those of the ring's slots, in order.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] if the memory is not sealed or a handle does not mean a frame inside it, or an error of the
+    /// operating system.
+    pub(crate) fn open(
+        key: &Key,
+        fd: &OwnedFd,
+        frame_size: u64,
+        handles: &[[u8; 64]],
+    ) -> Result<Self, Error> {
+        let path = Path::new("the publisher's frames");
+        // Sealed against shrinking first: then the size can only be more than what is read here.
+        check_seals(fd).map_err(|violation| Error::violation(key, violation))?;
+        let size = fstat(fd).map_err(|errno| Error::io("look at", path, errno))?.st_size;
+        let size = usize::try_from(size).unwrap_or(0);
+        let frame_size = usize::try_from(frame_size).unwrap_or(usize::MAX);
+        let offsets: Result<Box<[usize]>, Violation> = handles
+            .iter()
+            .map(|bytes| HostHandle::decode(bytes)?.check(frame_size, size).map(|handle| handle.offset))
+            .collect();
+        let offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
+        match MmapOptions::new().len(size).map_raw_read_only(fd) {
+            Ok(map) => Ok(Self { map, frame_size, offsets }),
+            Err(error) => Err(Error::io("map", path, error)),
+        }
+    }
+
+    /// At most `len` bytes of the frame in `slot`, which the caller holds a lease of (X-2). Without one this would be a
+    /// reference into memory that changes; then only [`HostView::copy_to`] will do. A slot that the ring does not have
+    /// has no bytes.
+    pub(crate) fn slot_bytes(&self, slot: usize, len: u64) -> &[u8] {
+        let Some(start) = self.start(slot) else { return &[] };
+        let len = usize::try_from(len).map_or(self.frame_size, |len| len.min(self.frame_size));
+        // SAFETY: `open` checked that `frame_size` bytes from each offset are inside the file, and mapped the whole file
+        // for as long as `self`; it can't shrink (sealed), so there is memory behind all of them. They are readable,
+        // and initialised as file contents always are. That they don't change while the reference lives is the one
+        // thing that rests on the publisher: the pool is sealed against every other writer, and the publisher does
+        // not write a slot that is leased (X-2). One that broke this could only make the bytes differ between two
+        // reads; every value of a byte is valid.
+        unsafe { slice::from_raw_parts(start, len) }
+    }
+
+    /// Copies the start of the frame in `slot` into `out` and says how many bytes: as many as both have. For a frame
+    /// without a lease: the publisher may write meanwhile, so the caller must ask the ring afterwards whether the frame
+    /// was intact. A slot that the ring does not have has no bytes.
+    pub(crate) fn copy_to(&self, slot: usize, out: &mut [u8]) -> usize {
+        let Some(words) = self.words(slot) else { return 0 };
+        let len = out.len().min(self.frame_size);
+        // SYNC POINT: slot-validity. The fence of the check afterwards keeps these loads before it.
+        let (chunks, tail) = out.split_at_mut(len).0.as_chunks_mut();
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if let Some(word) = words.get(chunks.len()) {
+            for (to, from) in tail.iter_mut().zip(word.load(Ordering::Relaxed).to_ne_bytes()) {
+                *to = from;
+            }
+        }
+        len
+    }
+
+    /// The words of the frame in `slot`; the last one may go beyond the frame.
+    fn words(&self, slot: usize) -> Option<&[AtomicU64]> {
+        let start = self.start(slot)?.cast::<AtomicU64>();
+        let len = self.frame_size.div_ceil(size_of::<u64>());
+        // SAFETY: the bytes of the frame are mapped and backed as in `slot_bytes`. Offsets are multiples of 8 and a map
+        // starts at a page, so the pointer is aligned, and the last word is in the same page as its first byte: memory
+        // is mapped by whole pages, and after the end of the file it holds zeros. Any bit pattern is a valid
+        // `AtomicU64`. The map is read-only, but relaxed loads of a pointer's size are allowed there (see "Atomic
+        // accesses to read-only memory" in `std::sync::atomic`), and nothing else is done with these words.
+        Some(unsafe { slice::from_raw_parts(start, len) })
+    }
+
+    fn start(&self, slot: usize) -> Option<*const u8> {
+        self.offsets.get(slot).map(|&offset| self.map.as_ptr().wrapping_add(offset))
+    }
+}
+
+/// Where a frame is in the pool: `cuda_mem_handle` of its slot with backend 1. In bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HostHandle {
+    offset: usize,
+    len: usize,
+}
+
+impl HostHandle {
+    /// `CUFHOST1`, offset, length, and zeros.
+    pub(crate) fn encode(self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let parts = [TAG, to_u64(self.offset).to_le_bytes(), to_u64(self.len).to_le_bytes()];
+        for (to, from) in bytes.iter_mut().zip(parts.as_flattened()) {
+            *to = *from;
+        }
+        bytes
+    }
+
+    /// Reads a handle. What follows the length is reserved and ignored (§6.3).
+    ///
+    /// # Errors
+    /// It is a handle of another backend.
+    fn decode(bytes: &[u8; 64]) -> Result<Self, Violation> {
+        let (words, _) = bytes.as_chunks();
+        match *words {
+            [TAG, offset, len, ..] => {
+                let number = |bytes| usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX);
+                Ok(Self { offset: number(offset), len: number(len) })
+            }
+            [tag, ..] => Err(handle_violation(Problem::Mismatch {
+                found: u64::from_le_bytes(tag),
+                expected: u64::from_le_bytes(TAG),
+            })),
+            [] => Err(handle_violation(Problem::Empty)),
+        }
+    }
+
+    /// Checks that it means a frame of `frame_size` bytes inside a pool of `size` bytes.
+    fn check(self, frame_size: usize, size: usize) -> Result<Self, Violation> {
+        let truncated = |needed, available| {
+            Err(handle_violation(Problem::Truncated { needed: to_u64(needed), available: to_u64(available) }))
+        };
+        let end = self.offset.saturating_add(self.len);
+        if self.len < frame_size {
+            return truncated(frame_size, self.len);
+        }
+        if end > size {
+            return truncated(end, size);
+        }
+        // Unleased frames are read as words.
+        if !self.offset.is_multiple_of(align_of::<AtomicU64>()) {
+            return Err(handle_violation(Problem::Value { value: to_u64(self.offset) }));
+        }
+        Ok(self)
+    }
+}
+
+/// Checks that nobody can make the memory shorter, and nobody but those who have mapped it already can write it (P-14).
+/// Only a memfd can have these seals.
+fn check_seals(fd: &OwnedFd) -> Result<(), Violation> {
+    let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
+    let no_writer = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
+    if seals.contains(SealFlags::SHRINK) && seals.intersects(no_writer) {
+        return Ok(());
+    }
+    let expected = u64::from((SealFlags::SHRINK | SealFlags::FUTURE_WRITE).bits());
+    let problem = Problem::Mismatch { found: u64::from(seals.bits()), expected };
+    Err(Violation::new(MessageType::EVENT_FD, "seals of the host pool", problem))
+}
+
+fn handle_violation(problem: Problem) -> Violation {
+    Violation { place: Place::Region, field: "cuda_mem_handle", problem }
+}
+
+/// First bytes of a handle (backend 1).
+const TAG: [u8; 8] = *b"CUFHOST1";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Embedding in an event loop: [`EventSource`] with the caller's own mio `Poll`, [`Pollable`] as one file descriptor.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use cuframes_core::Instant;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Registry, Token};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use crate::clock;
+
+/// Whether an event was dealt with completely.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "`Again` means that no further event will come for what is left"]
+#[non_exhaustive]
+pub enum Turn {
+    /// Everything was read: sleep until the next event.
+    Idle,
+    /// The budget ran out: call again with the same token, after others had their turn and before sleeping.
+    Again,
+}
+
+/// Something that lives in an event loop.
+///
+/// Any order of calls is correct. After each of `handle_event`, `handle_timeout` and the type's own commands read
+/// `poll_timeout` again; forgetting it costs latency, never correctness.
+pub trait EventSource {
+    /// How many tokens it uses, from `first_token` on.
+    const TOKENS: usize;
+
+    /// Registers every descriptor, now and later, edge-triggered, with tokens from `first_token` on.
+    ///
+    /// # Errors
+    /// What the registration reports.
+    fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()>;
+
+    /// Handles the event of one token.
+    ///
+    /// # Errors
+    /// Only what makes going on impossible; trouble with one peer is not an error.
+    fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn>;
+
+    /// Does what is due at `now`.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// When `handle_timeout` is due next.
+    fn poll_timeout(&self) -> Option<Instant>;
+}
+
+/// An [`EventSource`] as one descriptor for epoll, tokio's `AsyncFd`, glib and the like: a nested epoll with a timer.
+///
+/// When the descriptor is readable call [`turn`](Self::turn) until it returns [`Turn::Idle`].
+#[derive(Debug)]
+pub struct Pollable<T> {
+    inner: T,
+    poll: Poll,
+    events: Events,
+    /// Whose budget ran out.
+    again: Vec<Token>,
+    timer: OwnedFd,
+    /// What the timer is set to.
+    armed: Option<Instant>,
+}
+
+impl<T: EventSource> Pollable<T> {
+    /// Wraps `inner`.
+    ///
+    /// # Errors
+    /// If the nested epoll or the timer can't be made: usually the limit of open files.
+    pub fn new(mut inner: T) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), Token(T::TOKENS), Interest::READABLE)?;
+        inner.register(poll.registry(), Token(0))?;
+        let mut pollable =
+            Self { inner, poll, events: Events::with_capacity(64), again: Vec::new(), timer, armed: None };
+        pollable.arm()?;
+        Ok(pollable)
+    }
+
+    /// Handles what is ready, without blocking.
+    ///
+    /// # Errors
+    /// Only what makes going on impossible.
+    pub fn turn(&mut self) -> io::Result<Turn> {
+        self.wait(Some(Duration::ZERO))
+    }
+
+    /// Handles what is ready, after waiting for it up to `timeout` (`None`: for ever).
+    ///
+    /// # Errors
+    /// Only what makes going on impossible.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Turn> {
+        let timeout = if self.again.is_empty() { timeout } else { Some(Duration::ZERO) };
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
+            result => result?,
+        }
+        let now = clock::now();
+        let mut tokens = std::mem::take(&mut self.again);
+        for token in self.events.iter().map(mio::event::Event::token) {
+            // The timer's own event needs no handling: setting it again makes it unreadable.
+            if token.0 == T::TOKENS {
+                self.armed = None;
+            } else if !tokens.contains(&token) {
+                tokens.push(token);
+            }
+        }
+        for token in tokens {
+            if self.inner.handle_event(token, now)? == Turn::Again {
+                self.again.push(token);
+            }
+        }
+        if self.inner.poll_timeout().is_some_and(|due| due <= now) {
+            self.inner.handle_timeout(now);
+        }
+        self.arm()?;
+        Ok(if self.again.is_empty() { Turn::Idle } else { Turn::Again })
+    }
+
+    /// Uses the inner value, and sets the timer to what it wants afterwards.
+    ///
+    /// # Errors
+    /// If the timer can't be set.
+    pub fn with<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> io::Result<R> {
+        let result = f(&mut self.inner);
+        self.arm()?;
+        Ok(result)
+    }
+
+    /// The inner value.
+    pub const fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// Sets the timer if something is due earlier than it is set to; one that fires early does no harm.
+    fn arm(&mut self) -> io::Result<()> {
+        let Some(due) = self.inner.poll_timeout() else { return Ok(()) };
+        if self.armed.is_some_and(|armed| armed <= due) {
+            return Ok(());
+        }
+        // A time of zero would disarm it.
+        let nanos = due.as_nanos().max(1);
+        let it_value = Timespec { tv_sec: nanos / NANOS_PER_SEC, tv_nsec: nanos % NANOS_PER_SEC };
+        let spec = Itimerspec { it_interval: Timespec::default(), it_value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
+        self.armed = Some(due);
+        Ok(())
+    }
+}
+
+impl<T> AsFd for Pollable<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poll.registry().as_fd()
+    }
+}
+
+const NANOS_PER_SEC: i64 = 1_000_000_000;

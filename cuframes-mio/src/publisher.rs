@@ -1,0 +1,350 @@
+//! [`Publisher`]: shares frames under a key; [`ServedPublisher`]: the same with its control plane in a thread of its own.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{fmt, io};
+
+use cuframes_core::ring::{RingWriter, StallClock, Stalled};
+use cuframes_core::roster::Member;
+use cuframes_core::wire::ShutdownReason;
+use cuframes_core::{FrameMeta, Instant, Key, Timeouts};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::builder::PublisherBuilder;
+use crate::claim::Claim;
+use crate::clock;
+use crate::error::Error;
+use crate::host::HostPool;
+use crate::pollable::{EventSource, Pollable, Turn};
+use crate::service::Service;
+use crate::shared::Shared;
+use crate::shm::MappedRegion;
+
+/// Shares frames under a key, driven by the caller: register it with a mio `Poll` ([`EventSource`]), wrap it in a
+/// [`Pollable`], or hand its control plane to a thread with [`serve`](Self::serve).
+///
+/// Dropping it says SHUTDOWN without waiting for anybody; [`shut_down`](Self::shut_down) and turning until
+/// [`is_finished`](Self::is_finished) waits for the subscribers first (D-12).
+#[derive(Debug)]
+pub struct Publisher {
+    // Dropped first, while the pool is still mapped.
+    service: Service,
+    producer: Producer,
+    first_token: usize,
+    /// When to claim again, although nobody rings: a plain v1 subscriber is in the way.
+    claim_again: Option<Instant>,
+}
+
+impl Publisher {
+    /// Settings of a new stream of frames with geometry `meta`.
+    pub fn builder(key: Key, meta: FrameMeta) -> PublisherBuilder {
+        PublisherBuilder::new(key, meta)
+    }
+
+    pub(crate) const fn new(service: Service, producer: Producer) -> Self {
+        Self { service, producer, first_token: 0, claim_again: None }
+    }
+
+    /// Takes a slot for the next frame.
+    ///
+    /// # Errors
+    /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted. The
+    /// event loop wakes up when it is worth trying again.
+    pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_>, Stalled> {
+        let Self { service, producer, claim_again, .. } = self;
+        *claim_again = None;
+        producer.claim_or(|Waiting { writer, stall, .. }, stalled| {
+            if !writer.is_parked() {
+                writer.park();
+                return Ok(());
+            }
+            if stall.stalled(now, &stalled, writer.members()) {
+                service.evict_accused(now);
+                return Ok(());
+            }
+            if writer.members().any_silent(stalled.waiting_for_acks) {
+                *claim_again = Some(now + LOOK_AGAIN);
+            }
+            Err(stalled)
+        })
+    }
+
+    /// Who is subscribed.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.service.roster().members()
+    }
+
+    /// The stream's key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.producer.key
+    }
+
+    /// Geometry of every frame.
+    #[must_use]
+    pub const fn meta(&self) -> &FrameMeta {
+        &self.producer.meta
+    }
+
+    /// Says SHUTDOWN to everybody and accepts nobody any more. Go on handling events until
+    /// [`is_finished`](Self::is_finished), then drop it.
+    pub fn shut_down(&mut self, now: Instant, reason: ShutdownReason) {
+        self.service.shut_down(now, reason);
+    }
+
+    /// Whether it was shut down, and every subscriber is gone or had its grace period (D-12).
+    #[must_use]
+    pub fn is_finished(&self, now: Instant) -> bool {
+        self.service.is_finished(now)
+    }
+
+    /// Runs the control plane in a thread, so that the caller only claims and commits.
+    ///
+    /// # Errors
+    /// If the thread or its event loop can't be made.
+    pub fn serve(self) -> Result<ServedPublisher, Error> {
+        let Self { service, producer, .. } = self;
+        let key = producer.key.clone();
+        let failed = |error| Error::system(&key, error);
+        let pollable = Pollable::new(service).map_err(failed)?;
+        // 15 bytes of a thread's name are kept.
+        let thread = thread::Builder::new().name("cuframes-serve".into()).spawn(move || control(pollable));
+        let thread = thread.map_err(failed)?;
+        Ok(ServedPublisher { producer, thread: Some(thread) })
+    }
+}
+
+impl EventSource for Publisher {
+    const TOKENS: usize = Service::TOKENS + 1;
+
+    fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
+        self.first_token = first_token.0;
+        self.service.register(registry, first_token)?;
+        let bell = self.producer.shared.publisher_bell.as_fd().as_raw_fd();
+        registry.register(&mut SourceFd(&bell), Token(first_token.0 + Service::TOKENS), Interest::READABLE)
+    }
+
+    fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
+        if token.0 == self.first_token + Service::TOKENS {
+            self.producer.shared.publisher_bell.drain()?;
+            return Ok(Turn::Idle);
+        }
+        self.service.handle_event(token, now)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.service.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.service
+            .poll_timeout()
+            .into_iter()
+            .chain(self.producer.stall.deadline())
+            .chain(self.claim_again)
+            .min()
+    }
+}
+
+/// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does.
+#[derive(Debug)]
+pub struct ServedPublisher {
+    producer: Producer,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl ServedPublisher {
+    /// Takes a slot for the next frame, and waits for one if it must: at most until whoever is in the way is over its
+    /// deadline and evicted (D-31). Makes no system call when a slot is free.
+    ///
+    /// # Errors
+    /// Only if the control plane has failed.
+    pub fn claim(&mut self) -> Result<Claim<'_>, Error> {
+        let Self { producer, thread } = self;
+        producer.claim_or(|Waiting { writer, stall, shared, key }, stalled| {
+            if !writer.is_parked() {
+                writer.park();
+                return Ok(());
+            }
+            let failed = |error| Error::system(key, error);
+            if thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                return Err(failed(io::Error::other("the thread that serves subscribers has ended")));
+            }
+            let now = clock::now();
+            let accused = stall.stalled(now, &stalled, writer.members());
+            if accused {
+                shared.service_bell.ring().map_err(failed)?;
+            }
+            let mut limit = match stall.deadline() {
+                Some(deadline) if !accused => deadline.saturating_since(now),
+                _ => EVICTION_PAUSE,
+            };
+            if writer.members().any_silent(stalled.waiting_for_acks) {
+                limit = limit.min(LOOK_AGAIN);
+            }
+            sleep(shared, limit).map_err(failed)
+        })
+    }
+
+    /// As [`claim`](Self::claim), but does not wait.
+    ///
+    /// # Errors
+    /// [`Stalled`] names who must acknowledge or release first. Nobody is evicted for it: only a claim that waits does
+    /// that.
+    pub fn try_claim(&mut self) -> Result<Claim<'_>, Stalled> {
+        self.producer.claim_or(|_, stalled| Err(stalled))
+    }
+
+    /// Waits until `n` subscribers are active.
+    ///
+    /// # Errors
+    /// [`NotEnough`] says how many came in time, and who they are.
+    pub fn wait_for(&self, n: usize, timeout: Duration) -> Result<(), NotEnough> {
+        let shared = &self.producer.shared;
+        shared.wait_for(n, timeout).map_err(|members| NotEnough { wanted: n, timeout, members })
+    }
+
+    /// Who is subscribed.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.producer.shared.members()
+    }
+
+    /// The stream's key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.producer.key
+    }
+
+    /// Geometry of every frame.
+    #[must_use]
+    pub const fn meta(&self) -> &FrameMeta {
+        &self.producer.meta
+    }
+
+    /// Ends the stream: SHUTDOWN to everybody, then waits until they have closed or the grace period is over (D-12).
+    /// Nothing is left in the file system afterwards.
+    ///
+    /// # Errors
+    /// If the control plane has failed.
+    pub fn shut_down(mut self, reason: ShutdownReason) -> Result<(), Error> {
+        self.stop(reason).map_err(|error| Error::system(&self.producer.key, error))
+    }
+
+    fn stop(&mut self, reason: ShutdownReason) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.producer.shared.request_stop(reason)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that serves subscribers has panicked")))
+    }
+}
+
+impl Drop for ServedPublisher {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `shut_down`.
+        let _ = self.stop(ShutdownReason::NORMAL);
+    }
+}
+
+/// The hot path: the ring's writer and the memory behind it.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    pub(crate) key: Key,
+    pub(crate) meta: FrameMeta,
+    writer: RingWriter<Arc<MappedRegion>>,
+    stall: StallClock,
+    pool: HostPool,
+    shared: Arc<Shared>,
+}
+
+impl Producer {
+    pub(crate) const fn new(
+        key: Key,
+        meta: FrameMeta,
+        writer: RingWriter<Arc<MappedRegion>>,
+        timeouts: &Timeouts,
+        pool: HostPool,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { key, meta, writer, stall: StallClock::new(timeouts), pool, shared }
+    }
+
+    /// Claims, calling `wait` whenever nothing can be claimed.
+    #[inline]
+    fn claim_or<E>(
+        &mut self,
+        mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
+    ) -> Result<Claim<'_>, E> {
+        let Self { writer, stall, pool, shared, meta, key } = self;
+        let claim =
+            writer.claim_or(|writer, stalled| wait(Waiting { writer, stall, shared, key }, stalled))?;
+        stall.clear();
+        Ok(Claim { claim, pool, shared, meta })
+    }
+}
+
+/// What a claim that waits has at hand.
+struct Waiting<'a> {
+    writer: &'a mut RingWriter<Arc<MappedRegion>>,
+    stall: &'a mut StallClock,
+    shared: &'a Shared,
+    key: &'a Key,
+}
+
+/// Fewer subscribers came than were waited for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NotEnough {
+    /// How many were waited for.
+    pub wanted: usize,
+    /// For how long.
+    pub timeout: Duration,
+    /// Those that came.
+    pub members: Vec<Member>,
+}
+
+impl fmt::Display for NotEnough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wanted, timeout, members } = self;
+        write!(f, "{} of {wanted} subscribers came within {timeout:?}", members.len())?;
+        let mut separator = ": ";
+        for Member { name, pid, .. } in members {
+            write!(f, "{separator}{name} (pid {pid})")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for NotEnough {}
+
+/// The control plane's thread.
+fn control(mut service: Pollable<Service>) -> io::Result<()> {
+    while !service.get_ref().is_finished(clock::now()) {
+        // `Again` is remembered by `service` itself.
+        let _ = service.wait(None)?;
+    }
+    Ok(())
+}
+
+/// Sleeps until a subscriber rings, or `limit` has passed.
+fn sleep(shared: &Shared, limit: Duration) -> io::Result<()> {
+    let bell = &shared.publisher_bell;
+    let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+    match poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)) {
+        Ok(0) | Err(Errno::INTR) => Ok(()),
+        Ok(_) => bell.drain(),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A plain v1 subscriber does not wake the publisher, who looks again by itself.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How long an eviction may take before it is asked for again.
+const EVICTION_PAUSE: Duration = Duration::from_millis(20);

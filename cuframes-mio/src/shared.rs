@@ -1,0 +1,94 @@
+//! [`Shared`]: what the control plane and the hot path of one publisher have in common.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{array, io};
+
+use cuframes_core::SubscriberBit;
+use cuframes_core::roster::Member;
+use cuframes_core::shm::layout::SUBSCRIBERS;
+use cuframes_core::wire::ShutdownReason;
+
+use crate::wake::EventFd;
+
+/// Shared by the service and the thread that claims. Nothing here is locked on the hot path unless a subscriber sleeps,
+/// which costs a system call anyway.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Wakes the service: somebody is accused, or it is to stop.
+    pub(crate) service_bell: EventFd,
+    /// Wakes a claim that waits; every subscriber with WAKE_HINT has a copy.
+    pub(crate) publisher_bell: EventFd,
+    /// The reason to stop, plus 1; 0 while there is none.
+    stop: AtomicU64,
+    /// The eventfd of each subscriber, by bit.
+    bells: [Mutex<Option<EventFd>>; SUBSCRIBERS],
+    members: Mutex<Vec<Member>>,
+    changed: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            service_bell: EventFd::new()?,
+            publisher_bell: EventFd::new()?,
+            stop: AtomicU64::new(0),
+            bells: array::from_fn(|_| Mutex::new(None)),
+            members: Mutex::new(Vec::new()),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// Sets or takes away the eventfd of `bit`; before the bit becomes active, and after it stopped being so.
+    pub(crate) fn set_bell(&self, bit: SubscriberBit, bell: Option<EventFd>) {
+        *self.bell(bit) = bell;
+    }
+
+    /// Wakes the subscribers in `bits` (§5 step 5).
+    pub(crate) fn wake(&self, bits: u64) {
+        for bit in SubscriberBit::in_bitmap(bits) {
+            if let Some(bell) = &*self.bell(bit) {
+                // It can only fail on a descriptor that is not an eventfd, and this one is our own.
+                let _ = bell.ring();
+            }
+        }
+    }
+
+    pub(crate) fn set_members(&self, members: Vec<Member>) {
+        *lock(&self.members) = members;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn members(&self) -> Vec<Member> {
+        lock(&self.members).clone()
+    }
+
+    /// Waits until `n` subscribers are active; otherwise returns those that are when the time is over.
+    pub(crate) fn wait_for(&self, n: usize, timeout: Duration) -> Result<(), Vec<Member>> {
+        let members = lock(&self.members);
+        let waited = self.changed.wait_timeout_while(members, timeout, |members| members.len() < n);
+        let (members, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if members.len() < n { Err(members.clone()) } else { Ok(()) }
+    }
+
+    pub(crate) fn request_stop(&self, reason: ShutdownReason) -> io::Result<()> {
+        self.stop.store(u64::from(reason.0) + 1, Ordering::Release);
+        self.service_bell.ring()
+    }
+
+    pub(crate) fn stop_requested(&self) -> Option<ShutdownReason> {
+        let reason = self.stop.load(Ordering::Acquire).checked_sub(1)?;
+        u32::try_from(reason).ok().map(ShutdownReason)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 entries")]
+    fn bell(&self, bit: SubscriberBit) -> MutexGuard<'_, Option<EventFd>> {
+        lock(&self.bells[usize::from(bit.get())])
+    }
+}
+
+/// Locks; nothing that holds one of these locks can leave its value half changed, so a panic elsewhere does not matter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

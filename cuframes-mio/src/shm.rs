@@ -1,0 +1,178 @@
+//! The shared region as mapped memory: [`MappedRegion`] hands out its words (§2, D-14, D-25).
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use cuframes_core::error::{Place, Problem};
+use cuframes_core::shm::Region;
+use cuframes_core::shm::layout::{HeaderWords, REGION_SIZE, RegionWords, SlotWords, SubscriberWords};
+use cuframes_core::{Key, Violation};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, open};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::error::{Distrust, Error};
+
+/// A region in memory that other processes read and write too. It stays mapped until this is dropped, whatever happens
+/// to its file.
+#[derive(Debug)]
+pub(crate) struct MappedRegion {
+    map: MmapRaw,
+}
+
+impl MappedRegion {
+    /// Opens the region of stream `key` where the publisher says it is. `peer` is the publisher's user.
+    ///
+    /// # Errors
+    /// `shm_path` is not that stream's region, the file can't be trusted (D-14) or is too short, or an error of the
+    /// operating system.
+    pub(crate) fn open(shm: &Path, key: &Key, shm_path: &str, peer: u32) -> Result<Self, Error> {
+        let path = region_path(shm, key);
+        // A publisher must not make its subscriber open another file (D-14).
+        let short = region_path(Path::new("/"), key);
+        if ![path.as_os_str(), short.as_os_str()].contains(&OsStr::new(shm_path)) {
+            let problem = Distrust::NotTheRegion { region: path };
+            return Err(Error::Untrusted { path: shm_path.into(), problem });
+        }
+        let file = open_region(&path, OFlags::RDWR).map_err(|errno| match errno {
+            Errno::LOOP => Error::Untrusted { path: path.clone(), problem: Distrust::NotARegularFile },
+            _ => Error::io("open the region", &path, errno).hint(
+                io::ErrorKind::NotFound,
+                "publisher and subscriber need the same /dev/shm (container: --ipc) or fd-passing",
+            ),
+        })?;
+        Self::map_foreign(&file, key, &path, peer)
+    }
+
+    /// Maps the region of stream `key` that came over the socket. `peer` is the publisher's user.
+    ///
+    /// # Errors
+    /// As [`MappedRegion::open`].
+    pub(crate) fn from_fd(fd: OwnedFd, key: &Key, peer: u32) -> Result<Self, Error> {
+        Self::map_foreign(&File::from(fd), key, Path::new(&format!("the region of stream {key}")), peer)
+    }
+
+    /// Maps a region of our own; `path` is for the error.
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub(crate) fn map(file: &File, path: &Path) -> Result<Self, Error> {
+        match MmapOptions::new().len(REGION_SIZE).map_raw(file) {
+            Ok(map) => Ok(Self { map }),
+            Err(error) => Err(Error::io("map", path, error)),
+        }
+    }
+
+    fn map_foreign(file: &File, key: &Key, path: &Path, peer: u32) -> Result<Self, Error> {
+        let metadata = file.metadata().map_err(|error| Error::io("look at", path, error))?;
+        if let Some(problem) = distrust(&metadata, peer) {
+            return Err(Error::Untrusted { path: path.to_path_buf(), problem });
+        }
+        // Mapping more than there is would mean a SIGBUS at the first touch (P-14). More is fine (D-34).
+        if metadata.size() < REGION_BYTES {
+            let problem = Problem::Truncated { needed: REGION_BYTES, available: metadata.size() };
+            return Err(Error::violation(key, Violation { place: Place::Region, field: "size", problem }));
+        }
+        Self::map(file, path)
+    }
+
+    fn words(&self) -> &RegionWords<AtomicU64> {
+        let words = self.map.as_ptr().cast::<RegionWords<AtomicU64>>();
+        // SAFETY: every constructor maps `REGION_SIZE` bytes, which is the size of `RegionWords<AtomicU64>` (asserted
+        // in core). `mmap` returned the address, so it is not null and a multiple of the page size, hence of 8. The map
+        // is readable and writable, and lives as long as `self`, which the reference borrows. The type is made of
+        // `AtomicU64` only: every bit pattern is valid, and whatever other threads and processes store meanwhile is an
+        // atomic access as well, for nobody in this process makes another reference into the map. A peer that shortens
+        // the file gets us a SIGBUS, which ends the process: not undefined behaviour.
+        unsafe { &*words }
+    }
+}
+
+impl Region for MappedRegion {
+    type Word = AtomicU64;
+
+    #[inline]
+    fn header(&self) -> &HeaderWords<AtomicU64> {
+        self.words().header()
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> &SlotWords<AtomicU64> {
+        self.words().slot(index)
+    }
+
+    #[inline]
+    fn subscriber(&self, bit: usize) -> &SubscriberWords<AtomicU64> {
+        self.words().subscriber(bit)
+    }
+}
+
+/// The file of a stream's region (§1).
+pub(crate) fn region_path(shm: &Path, key: &Key) -> PathBuf {
+    shm.join(key.region_file())
+}
+
+/// Opens what may be a region, without waiting for a reader if it is a fifo, and without following a symbolic link
+/// (`ELOOP`).
+pub(crate) fn open_region(path: &Path, access: OFlags) -> Result<File, Errno> {
+    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    open(path, flags, Mode::empty()).map(File::from)
+}
+
+/// Gives a file `len` bytes that are really there: a sparse one would mean a SIGBUS when the memory runs out (D-25).
+///
+/// # Errors
+/// [`Error::NoSpace`] with the bytes needed and available, or another error of the operating system.
+pub(crate) fn allocate(file: impl AsFd, len: usize, path: &Path) -> Result<(), Error> {
+    let needed = to_u64(len);
+    let available = available(&file);
+    let no_space = || Error::NoSpace { path: path.to_path_buf(), needed, available };
+    // Asked first, because where memory is the only limit the kernel would rather kill a process than refuse.
+    if available.is_some_and(|available| available < needed) {
+        return Err(no_space());
+    }
+    retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, needed)).map_err(|errno| match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::NOMEM => no_space(),
+        _ => Error::io("allocate", path, errno),
+    })
+}
+
+/// Bytes that a file can still get: what is free in its file system, or in memory if it has no size, as that of a memfd.
+fn available(file: impl AsFd) -> Option<u64> {
+    match fstatvfs(file).ok()? {
+        limits if limits.f_blocks != 0 => limits.f_bavail.checked_mul(limits.f_frsize),
+        _ => {
+            let memory = fs::read_to_string("/proc/meminfo").ok()?;
+            let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+            line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+        }
+    }
+}
+
+/// `usize` to `u64`.
+#[expect(clippy::as_conversions, reason = "lossless: usize has 64 bits, which the core asserts")]
+pub(crate) const fn to_u64(n: usize) -> u64 {
+    n as u64
+}
+
+/// Why the file of a publisher that runs as user `peer` is not taken for its region (D-14).
+fn distrust(metadata: &Metadata, peer: u32) -> Option<Distrust> {
+    match metadata.uid() {
+        _ if !metadata.is_file() => Some(Distrust::NotARegularFile),
+        owner if owner != peer && owner != ROOT => Some(Distrust::Owner { found: owner, expected: peer }),
+        _ => None,
+    }
+}
+
+/// The size of a region's file (D-1).
+pub(crate) const REGION_BYTES: u64 = to_u64(REGION_SIZE);
+
+const ROOT: u32 = 0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use std::os::unix::fs::{lchown, symlink};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use tempfile::{TempDir, tempdir};
+
+use super::*;
+use crate::testing::{key, skipped};
+
+/// A directory that stands for /dev/shm, with a region of `size` bytes for the key of the tests.
+fn shm_with_region(size: usize) -> (TempDir, PathBuf) {
+    let dir = tempdir().unwrap();
+    let path = region_path(dir.path(), &key());
+    fs::write(&path, vec![0; size]).unwrap();
+    (dir, path)
+}
+
+fn uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn open_at(dir: &TempDir, shm_path: impl AsRef<Path>, peer: u32) -> Result<MappedRegion, Error> {
+    MappedRegion::open(dir.path(), &key(), shm_path.as_ref().to_str().unwrap(), peer)
+}
+
+#[test]
+fn what_one_map_stores_the_other_loads() {
+    let (dir, path) = shm_with_region(REGION_SIZE);
+    let ours = MappedRegion::map(&open_region(&path, OFlags::RDWR).unwrap(), &path).unwrap();
+    let by_path = open_at(&dir, &path, uid()).unwrap();
+    let by_short_path = open_at(&dir, "/cuframes-cam0", uid()).unwrap();
+    let fd = open_region(&path, OFlags::RDWR).unwrap().into();
+    let by_fd = MappedRegion::from_fd(fd, &key(), uid()).unwrap();
+    fs::remove_file(&path).unwrap();
+    for (index, region) in [by_path, by_short_path, by_fd].iter().enumerate() {
+        let value = to_u64(index + 7);
+        ours.header().epoch.store(value, Ordering::Relaxed);
+        ours.slot(15).mem_offset.store(value, Ordering::Relaxed);
+        ours.subscriber(31).reserved[5].store(value, Ordering::Relaxed);
+        assert_eq!(region.header().epoch.load(Ordering::Relaxed), value);
+        assert_eq!(region.slot(15).mem_offset.load(Ordering::Relaxed), value);
+        assert_eq!(region.subscriber(31).reserved[5].load(Ordering::Relaxed), value);
+    }
+}
+
+#[test]
+fn a_longer_region_is_accepted_and_a_shorter_one_is_a_violation() {
+    let (dir, path) = shm_with_region(REGION_SIZE + 1);
+    open_at(&dir, &path, uid()).unwrap();
+    fs::write(&path, vec![0; REGION_SIZE - 1]).unwrap();
+    let error = open_at(&dir, &path, uid()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "stream cam0: the peer broke the protocol: region size: needs 7424 bytes, 7423 are there"
+    );
+}
+
+#[test]
+fn a_publisher_cannot_make_a_subscriber_open_another_file() {
+    let (dir, path) = shm_with_region(REGION_SIZE);
+    let other = dir.path().join("cuframes-cam1");
+    fs::copy(&path, &other).unwrap();
+    for shm_path in [other.as_path(), Path::new("/etc/passwd"), Path::new("cuframes-cam0"), Path::new("")] {
+        let error = open_at(&dir, shm_path, uid()).unwrap_err();
+        let problem = Distrust::NotTheRegion { region: path.clone() };
+        assert!(matches!(error, Error::Untrusted { problem: found, .. } if found == problem), "{shm_path:?}");
+    }
+}
+
+#[test]
+fn only_a_regular_file_of_the_publisher_or_root_is_mapped() {
+    let problem = |error| match error {
+        Error::Untrusted { problem, .. } => problem,
+        other => panic!("{other}"),
+    };
+    let (dir, path) = shm_with_region(REGION_SIZE);
+    let target = dir.path().join("target");
+    fs::rename(&path, &target).unwrap();
+    symlink(&target, &path).unwrap();
+    assert_eq!(problem(open_at(&dir, &path, uid()).unwrap_err()), Distrust::NotARegularFile);
+    fs::remove_file(&path).unwrap();
+
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert_eq!(problem(open_at(&dir, &path, uid()).unwrap_err()), Distrust::NotARegularFile);
+    fs::remove_file(&path).unwrap();
+
+    fs::rename(&target, &path).unwrap();
+    let (owner, peer) = (uid() + 1, uid() + 2);
+    if lchown(&path, Some(owner), None).is_err() {
+        return skipped("a region of another user", "only root can make one");
+    }
+    assert_eq!(
+        problem(open_at(&dir, &path, peer).unwrap_err()),
+        Distrust::Owner { found: owner, expected: peer }
+    );
+    open_at(&dir, &path, owner).unwrap();
+    lchown(&path, Some(ROOT), None).unwrap();
+    open_at(&dir, &path, peer).unwrap();
+}
+
+#[test]
+fn a_region_that_is_missing_says_what_both_sides_need() {
+    let dir = tempdir().unwrap();
+    let error = open_at(&dir, "/cuframes-cam0", uid()).unwrap_err();
+    assert!(error.to_string().contains("need the same /dev/shm"), "{error}");
+}
+
+#[test]
+fn a_full_file_system_is_an_error_with_the_bytes_needed_and_available() {
+    let dir = tempdir().unwrap();
+    let mount = |args: &[&str]| {
+        Command::new("mount").args(args).arg(dir.path()).status().is_ok_and(|status| status.success())
+    };
+    if !mount(&["-t", "tmpfs", "-o", "size=4k", "tmpfs"]) {
+        return skipped("a full file system", "not allowed to mount a small one");
+    }
+    let path = dir.path().join("region");
+    let result = allocate(File::create(&path).unwrap(), REGION_SIZE, &path);
+    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+    match result.unwrap_err() {
+        Error::NoSpace { needed: REGION_BYTES, available: Some(available), .. } => assert!(available <= 4096),
+        other => panic!("{other}"),
+    }
+}

@@ -1,0 +1,222 @@
+//! Taking a key, also from a publisher that died (§1, D-13).
+//!
+//! Two locks decide, both `flock` and held for the publisher's life: `<run dir>/<key>.lock` for the socket, and the
+//! region's own file, whose name all run directories share. Unlike a pid they are right across pid namespaces and
+//! after the number is used again. Invariants:
+//!
+//! 1. What is alive is never unlinked.
+//! 2. The region's name never means half a region: it is complete and locked before it gets the name.
+//! 3. The locked descriptor never leaves this process and maps nothing: a lock lives as long as the last copy of its
+//!    descriptor, so one that a subscriber had would outlive the publisher.
+
+use std::fs::{self, File};
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use cuframes_core::Key;
+use cuframes_core::shm::layout::{HeaderWords, MAGIC, REGION_SIZE};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+
+use crate::error::{Error, Holder};
+use crate::listen::{listen, probe};
+use crate::liveness::is_dead;
+use crate::name::{Inode, OwnedName};
+use crate::rundir::{Access, RunDir};
+use crate::shm::{MappedRegion, REGION_BYTES, allocate, open_region, region_path};
+
+/// A key that is ours: its locks, its region and its socket. Dropping it removes the files and then releases the locks.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    // Dropped in this order: the names before the lock that protects them.
+    _socket: OwnedName,
+    region: OwnedRegion,
+    _key_lock: Locked,
+}
+
+impl Claimed {
+    /// Takes `key`, unless a publisher that lives has it. `initialise` fills the region before anybody can see it. The
+    /// listener does not block, and peers can connect from now on.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] with what shows it, or what else is in the way. Nothing of ours is left behind then.
+    pub(crate) fn take(
+        run_dir: &RunDir,
+        shm: &Path,
+        key: &Key,
+        access: Access,
+        initialise: impl FnOnce(&MappedRegion),
+    ) -> Result<(Self, UnixListener), Error> {
+        let socket_path = run_dir.socket_path(key)?;
+        let key_lock = lock_key(&run_dir.lock_path(key), key)?;
+        probe(&socket_path, key)?;
+        let mut region = OwnedRegion::create(shm, key, access, initialise)?;
+        region.publish(&region_path(shm, key), key)?;
+        let (socket, listener) = listen(&socket_path, key, access)?;
+        Ok((Self { _socket: socket, region, _key_lock: key_lock }, listener))
+    }
+
+    /// The region.
+    pub(crate) fn region(&self) -> &Arc<MappedRegion> {
+        &self.region.map
+    }
+
+    /// The region's file: `shm_path` of `HELLO_RESP` (D-14).
+    pub(crate) fn region_path(&self) -> &Path {
+        self.region.name.path()
+    }
+
+    /// The region for a subscriber, which is not the locked descriptor.
+    pub(crate) fn region_fd(&self) -> BorrowedFd<'_> {
+        self.region.shared.as_fd()
+    }
+}
+
+/// A region of ours.
+#[derive(Debug)]
+struct OwnedRegion {
+    // Dropped in this order: the name before the lock that protects it.
+    name: OwnedName,
+    map: Arc<MappedRegion>,
+    /// The file, opened a second time: what is mapped and what subscribers get.
+    shared: File,
+    _lock: Locked,
+}
+
+impl OwnedRegion {
+    /// A complete and locked region under a name that no key has.
+    fn create(
+        shm: &Path,
+        key: &Key,
+        access: Access,
+        initialise: impl FnOnce(&MappedRegion),
+    ) -> Result<Self, Error> {
+        let (name, file) = create_hidden(shm, key)?;
+        allocate(&file, REGION_SIZE, name.path())?;
+        access.widen(name.path(), 0o660)?;
+        let shared = open_region(name.path(), OFlags::RDWR)
+            .map_err(|errno| Error::io("open the new region", name.path(), errno))?;
+        let map = Arc::new(MappedRegion::map(&shared, name.path())?);
+        initialise(&map);
+        let lock = Locked::new(file, name.path(), key)?;
+        Ok(Self { name, map, shared, _lock: lock })
+    }
+
+    /// Gives it the name by which it is found. What has that name already is removed if it is stale.
+    fn publish(&mut self, path: &Path, key: &Key) -> Result<(), Error> {
+        loop {
+            match self.name.rename(path) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(path, key)?,
+                Err(error) => return Err(Error::io("rename the new region to", path, error)),
+            }
+        }
+    }
+}
+
+/// A file that we hold the lock of.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Locked {
+    /// Locks `file`; `path` is its name.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if another publisher of `key` holds the lock.
+    fn new(file: File, path: &Path, key: &Key) -> Result<Self, Error> {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self(file)),
+            Err(Errno::WOULDBLOCK) => Err(Error::already_exists(key, Holder::Lock(path.to_path_buf()))),
+            Err(errno) => Err(Error::io("lock", path, errno)),
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // To close it is not enough: if another thread is just starting a program, the child has a copy of every
+        // descriptor until it calls exec, and the lock lives as long as the last copy.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Locks the key in its run directory. This file is never unlinked: then two starters could hold the locks of two files
+/// that had the same name.
+fn lock_key(path: &Path, key: &Key) -> Result<Locked, Error> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => Locked::new(fd.into(), path, key),
+        Err(errno) => Err(Error::io("open the lock", path, errno)),
+    }
+}
+
+/// Creates the file of a new region under a name that no key has.
+fn create_hidden(shm: &Path, key: &Key) -> Result<(OwnedName, File), Error> {
+    let mut number: u32 = 0;
+    loop {
+        let path = shm.join(format!("{}.new{number}", key.region_file()));
+        match OwnedName::create(path.clone()) {
+            // It is that of a starter in another run directory, or was left behind by a crash.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number = number.wrapping_add(1),
+            created => return created.map_err(|error| Error::io("create the new region", &path, error)),
+        }
+    }
+}
+
+/// Removes the region at `path` if its publisher is dead. Succeeds too if somebody else removed or replaced it: the
+/// caller tries again anyway.
+fn remove_stale(path: &Path, key: &Key) -> Result<(), Error> {
+    let file = match open_region(path, OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::LOOP) => return Err(Error::already_exists(key, Holder::Foreign(path.to_path_buf()))),
+        Err(errno) => return Err(Error::io("look at the region", path, errno)),
+    };
+    let stale = Locked::new(file, path, key)?;
+    // Who locked this file before us may have replaced it, and then the name means another region.
+    if !stale.0.metadata().is_ok_and(|metadata| Inode::of(&metadata).is_named(path)) {
+        return Ok(());
+    }
+    if let Some(holder) = holder(&stale.0, path) {
+        return Err(Error::already_exists(key, holder));
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove the stale region", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Who holds a region that is not locked. If one of our publishers made it, then nobody: that one holds the lock for
+/// life. Another implementation's publisher takes no lock, so it must be dead for certain.
+fn holder(file: &File, path: &Path) -> Option<Holder> {
+    let Some((epoch, pid)) = epoch_and_pid(file) else { return Some(Holder::Foreign(path.to_path_buf())) };
+    match u32::try_from(pid) {
+        _ if epoch != 0 => None,
+        // 0 is a publisher that has not written its pid yet.
+        Ok(pid) if pid != 0 && is_dead(pid) => None,
+        _ => Some(Holder::Process { region: path.to_path_buf(), pid }),
+    }
+}
+
+/// `epoch` and `producer_pid` of a region; `None` if the file is none. It is read, not mapped: it may be anything.
+fn epoch_and_pid(file: &File) -> Option<(u64, u64)> {
+    let mut header = [0; size_of::<HeaderWords<AtomicU64>>()];
+    file.read_exact_at(&mut header, 0).ok()?;
+    let word = |offset: usize| header.get(offset..)?.first_chunk().copied().map(u64::from_le_bytes);
+    let magic = word(offset_of!(HeaderWords<AtomicU64>, magic_version))? & u64::from(u32::MAX);
+    let is_region = magic == u64::from(MAGIC) && file.metadata().ok()?.len() >= REGION_BYTES;
+    let epoch = word(offset_of!(HeaderWords<AtomicU64>, epoch))?;
+    let pid = word(offset_of!(HeaderWords<AtomicU64>, producer_pid))?;
+    is_region.then_some((epoch, pid))
+}
+
+#[cfg(test)]
+mod tests;

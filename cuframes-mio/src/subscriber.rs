@@ -1,0 +1,350 @@
+//! [`Subscriber`]: receives the frames of a stream.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use cuframes_core::session::{Closed, Session, SubscriberEvent, SubscriberSession};
+use cuframes_core::shm::StreamHeader;
+use cuframes_core::{Features, FrameMeta, Gone, Instant, Key, SubscriberBit};
+use mio::{Registry, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::attach::{Arrivals, Attached};
+use crate::clock;
+use crate::conn::Conn;
+use crate::connect::SubscriberBuilder;
+use crate::error::Error;
+use crate::frame::Frame;
+use crate::pollable::{EventSource, Turn};
+
+/// Receives the frames of one stream.
+///
+/// Blocking: [`connect`](SubscriberBuilder::connect), then [`next`](Self::next). In an event loop:
+/// [`start`](SubscriberBuilder::start), then register it ([`EventSource`], or as a [`Pollable`](crate::Pollable)) and
+/// call [`poll_next`](Self::poll_next) after each event until it returns `None`.
+///
+/// Dropping it says UNSUBSCRIBE, when the last of its frames is released (D-10).
+#[derive(Debug)]
+pub struct Subscriber {
+    key: Key,
+    conn: Conn<SubscriberSession<OwnedFd>>,
+    /// What the handshake has brought so far.
+    arrivals: Arrivals,
+    attached: Option<Attached>,
+    /// The publisher said SHUTDOWN; what is published is still handed out (D-30).
+    shutdown: Option<Gone>,
+    /// The connection has ended.
+    closed: Option<Closed>,
+    /// Why we ended it, to be told once.
+    failure: Option<Error>,
+    registration: Option<(Registry, Token)>,
+    /// While armed: when to look again although nobody rang.
+    look_again: Option<Instant>,
+    /// How many looks in a row have found nothing, without a system call.
+    idle_looks: u32,
+}
+
+impl Subscriber {
+    /// Settings of a new subscription.
+    pub fn builder(key: Key) -> SubscriberBuilder {
+        SubscriberBuilder::new(key)
+    }
+
+    /// Says HELLO on a new connection.
+    pub(crate) fn new(conn: Conn<SubscriberSession<OwnedFd>>, arrivals: Arrivals) -> Self {
+        let mut subscriber = Self {
+            key: arrivals.key().clone(),
+            conn,
+            arrivals,
+            attached: None,
+            shutdown: None,
+            closed: None,
+            failure: None,
+            registration: None,
+            look_again: None,
+            idle_looks: 0,
+        };
+        subscriber.settle(clock::now());
+        subscriber
+    }
+
+    /// The next frame; waits for it up to `timeout`. `None`: there was none in time.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] when the stream has ended and everything published was handed out, [`Error::Refused`] when the
+    /// publisher refused or evicted us, or whatever else ended the subscription.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame>, Error> {
+        let mut deadline = None;
+        loop {
+            if let Some(frame) = self.poll_next()? {
+                return Ok(Some(frame));
+            }
+            let now = clock::now();
+            let deadline = *deadline.get_or_insert(now + timeout);
+            if deadline <= now {
+                return Ok(None);
+            }
+            self.sleep(deadline.min(self.poll_timeout().unwrap_or(deadline)).saturating_since(now))?;
+        }
+    }
+
+    /// The next frame if there is one. Makes no system call, but for a look at the connection once in a thousand calls
+    /// that find nothing: for a loop that spins.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Option<Frame>, Error> {
+        if let Some(attached) = &mut self.attached {
+            if self.look_again.take().is_some() {
+                attached.reader.unpark();
+            }
+            if let Some(frame) = attached.reader.next() {
+                if attached.reader.seat().is_held() {
+                    self.idle_looks = 0;
+                    return Ok(Some(Frame(frame)));
+                }
+                // Evicted: the connection says why.
+                drop(frame);
+                self.idle_looks = LOOKS_BEFORE_SYSTEM_CALL;
+            }
+        }
+        self.nothing_new()
+    }
+
+    /// As [`try_next`](Self::try_next); but when it returns `None` the event loop wakes up for the next frame.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn poll_next(&mut self) -> Result<Option<Frame>, Error> {
+        loop {
+            if let Some(frame) = self.try_next()? {
+                return Ok(Some(frame));
+            }
+            if self.attached.as_ref().is_none_or(|attached| attached.reader.park()) {
+                self.look_again =
+                    self.attached.as_ref().map(|attached| clock::now() + attached.look_again_after());
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether the handshake is complete; then the facts about the stream are there.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.attached.is_some()
+    }
+
+    /// What the stream's region says about it, once [ready](Self::is_ready).
+    #[must_use]
+    pub fn header(&self) -> Option<&StreamHeader> {
+        self.attached.as_ref().map(|attached| &attached.header)
+    }
+
+    /// Geometry of every frame, once [ready](Self::is_ready).
+    #[must_use]
+    pub fn meta(&self) -> Option<&FrameMeta> {
+        self.header().map(|header| &header.meta)
+    }
+
+    /// The assigned bit, once [ready](Self::is_ready).
+    #[must_use]
+    pub fn bit(&self) -> Option<SubscriberBit> {
+        self.attached.as_ref().map(|attached| attached.reader.seat().bit())
+    }
+
+    /// The extensions in force, once [ready](Self::is_ready).
+    #[must_use]
+    pub fn features(&self) -> Option<Features> {
+        self.attached.as_ref().map(|attached| attached.features)
+    }
+
+    /// The stream's key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Waits until the handshake is complete; its own deadlines end it.
+    pub(crate) fn wait_ready(&mut self) -> Result<(), Error> {
+        while !self.is_ready() {
+            self.ended()?;
+            let now = clock::now();
+            let limit =
+                self.conn.session.poll_timeout().map_or(Duration::MAX, |due| due.saturating_since(now));
+            self.sleep(limit)?;
+        }
+        Ok(())
+    }
+
+    /// No frame is there: says whether one may still come.
+    #[cold]
+    fn nothing_new(&mut self) -> Result<Option<Frame>, Error> {
+        self.idle_looks += 1;
+        if self.idle_looks > LOOKS_BEFORE_SYSTEM_CALL {
+            self.idle_looks = 0;
+            // A spinning caller does not see the socket's events, so a budget is no concern.
+            while self.drive(clock::now()) == Turn::Again {}
+        }
+        self.ended().map(|()| None)
+    }
+
+    /// Why there will be no more frames, if that is so.
+    fn ended(&mut self) -> Result<(), Error> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let gone = match (self.shutdown, &self.closed) {
+            (Some(gone), _) => Closed::Gone(gone),
+            (None, Some(closed)) => closed.clone(),
+            (None, None) => return Ok(()),
+        };
+        Err(Error::closed(&self.key, gone))
+    }
+
+    /// Receives, sends, and does what the events ask for.
+    fn drive(&mut self, now: Instant) -> Turn {
+        let turn = self.conn.drive(now);
+        self.settle(now);
+        turn
+    }
+
+    fn settle(&mut self, now: Instant) {
+        while let Some(event) = self.conn.session.poll_event() {
+            match event {
+                SubscriberEvent::Stream(stream) => self.arrivals.stream = Some(stream),
+                SubscriberEvent::Subscribed(subscribed) => self.arrivals.subscribed = Some(subscribed),
+                SubscriberEvent::Fd { purpose, fd, .. } => self.arrivals.fd(purpose, fd),
+                SubscriberEvent::Shutdown(reason) => self.shutdown = Some(Gone::Shutdown(reason)),
+                SubscriberEvent::Closed(closed) => self.close(closed),
+                _ => {}
+            }
+            if self.attached.is_none() && self.closed.is_none() {
+                self.attach(now);
+            }
+        }
+        self.conn.flush(now);
+    }
+
+    /// Attaches as soon as everything needed has arrived.
+    fn attach(&mut self, now: Instant) {
+        let attached = self.arrivals.attach().and_then(|attached| {
+            if let (Some(attached), Some((registry, first))) = (&attached, &self.registration) {
+                attached
+                    .register(registry, wake_token(*first))
+                    .map_err(|error| Error::system(&self.key, error))?;
+            }
+            Ok(attached)
+        });
+        match attached {
+            Ok(None) => {}
+            Ok(Some(attached)) => {
+                self.attached = Some(attached);
+                let _ = self.conn.session.attached(now);
+            }
+            Err(error) => {
+                self.conn.session.reject(now, error.code(), &error.to_string());
+                self.failure = Some(error);
+            }
+        }
+    }
+
+    /// The connection has ended. After SHUTDOWN what is published may still be read; otherwise nothing (D-30).
+    fn close(&mut self, closed: Closed) {
+        if self.shutdown.is_none()
+            && let Some(attached) = self.attached.take()
+        {
+            attached.reader.seat().detach();
+        }
+        self.closed = Some(closed);
+    }
+
+    /// Sleeps until a frame or a message comes, or `limit` has passed, and handles what came.
+    fn sleep(&mut self, limit: Duration) -> Result<(), Error> {
+        let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        let socket = PollFd::new(&self.conn, PollFlags::IN);
+        let wake = self.attached.as_ref().and_then(|attached| attached.wake.as_ref());
+        let polled = match wake {
+            Some(wake) => {
+                let mut fds = [socket, PollFd::new(wake, PollFlags::IN)];
+                poll(&mut fds, Some(&timeout)).map(|_| fds.map(|fd| !fd.revents().is_empty()))
+            }
+            None => {
+                let mut fds = [socket];
+                poll(&mut fds, Some(&timeout)).map(|_| [fds.iter().any(|fd| !fd.revents().is_empty()), false])
+            }
+        };
+        let [message, frame] = match polled {
+            Ok(ready) => ready,
+            Err(Errno::INTR) => [false; 2],
+            Err(errno) => return Err(Error::system(&self.key, errno)),
+        };
+        if let Some(wake) = wake.filter(|_| frame) {
+            wake.drain().map_err(|error| Error::system(&self.key, error))?;
+        }
+        let now = clock::now();
+        if message {
+            // What is left after the budget is seen by the next poll, which is level-triggered.
+            let _ = self.drive(now);
+        }
+        if self.poll_timeout().is_some_and(|due| due <= now) {
+            self.handle_timeout(now);
+        }
+        Ok(())
+    }
+}
+
+impl EventSource for Subscriber {
+    const TOKENS: usize = 2;
+
+    fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
+        self.conn.register(registry, first_token)?;
+        if let Some(attached) = &self.attached {
+            attached.register(registry, wake_token(first_token))?;
+        }
+        self.registration = Some((registry.try_clone()?, first_token));
+        Ok(())
+    }
+
+    fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
+        if self.registration.as_ref().is_some_and(|(_, first)| token == wake_token(*first)) {
+            if let Some(wake) = self.attached.as_ref().and_then(|attached| attached.wake.as_ref()) {
+                wake.drain()?;
+            }
+            return Ok(Turn::Idle);
+        }
+        Ok(self.drive(now))
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.conn.session.handle_timeout(now);
+        self.settle(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.conn.session.poll_timeout().into_iter().chain(self.look_again).min()
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.conn.flush(clock::now());
+        // Not into the middle of another message.
+        if self.closed.is_none()
+            && self.conn.session.poll_transmit().is_none()
+            && let Some(attached) = &self.attached
+            && let Ok(socket) = self.conn.socket().try_clone()
+        {
+            attached.reader.seat().outside().say_goodbye_on(socket);
+        }
+    }
+}
+
+const fn wake_token(first: Token) -> Token {
+    Token(first.0 + 1)
+}
+
+/// How often `try_next` looks at the ring alone before it looks at the connection.
+const LOOKS_BEFORE_SYSTEM_CALL: u32 = 1024;

@@ -1,0 +1,78 @@
+//! What several tests need: a private run directory and key, and frames whose bytes say which frame they are.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use cuframes_mio::core::wire::hello::ConsumerName;
+use cuframes_mio::core::{Format, FrameMeta, Key, Policy, RingSize, SubscriberMode};
+use cuframes_mio::{Claim, Frame, Publisher, PublisherBuilder, Subscriber, SubscriberBuilder};
+
+pub(crate) const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
+pub(crate) const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
+/// Longer than any test takes, unless something hangs.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// A stream of this test alone.
+pub(crate) struct Stream {
+    pub(crate) key: Key,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Stream {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let key = format!("test-{}-{number}", std::process::id()).parse().unwrap();
+        Self { key, dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn publisher(&self, slots: u64, policy: Policy) -> PublisherBuilder {
+        let builder = Publisher::builder(self.key.clone(), meta()).run_dir(self.dir.path());
+        builder.ring_size(RingSize::new(slots).unwrap()).policy(policy)
+    }
+
+    pub(crate) fn subscriber(&self, name: &str, mode: SubscriberMode) -> SubscriberBuilder {
+        let name: ConsumerName = name.parse().unwrap();
+        Subscriber::builder(self.key.clone()).run_dir(self.dir.path()).name(name).mode(mode)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join(self.key.socket_file())
+    }
+
+    pub(crate) fn region(&self) -> PathBuf {
+        Path::new("/dev/shm").join(self.key.region_file())
+    }
+
+    /// Everything is cleared away but the lock file, which stays for good (D-13).
+    pub(crate) fn assert_nothing_left(&self) {
+        assert!(!self.region().exists(), "the region is left behind");
+        let left: Vec<_> =
+            std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [std::ffi::OsString::from(format!("{}.lock", self.key))]);
+    }
+}
+
+pub(crate) fn meta() -> FrameMeta {
+    FrameMeta::new(Format::NV12, 320, 240).unwrap()
+}
+
+/// Fills every word of a frame with its number.
+pub(crate) fn fill(claim: &mut Claim<'_>) {
+    let seq = claim.seq().get();
+    for word in claim.bytes_mut().chunks_exact_mut(8) {
+        word.copy_from_slice(&seq.to_le_bytes());
+    }
+}
+
+/// Checks that every word of a frame is its number.
+pub(crate) fn check(frame: &Frame) {
+    check_bytes(frame.seq(), frame.bytes().expect("a leased frame"));
+}
+
+pub(crate) fn check_bytes(seq: u64, bytes: &[u8]) {
+    assert_eq!(u64::try_from(bytes.len()).unwrap(), meta().frame_size_bytes);
+    let wrong = bytes.chunks_exact(8).position(|word| word != seq.to_le_bytes());
+    assert_eq!(wrong, None, "frame {seq} has other bytes at this word");
+}

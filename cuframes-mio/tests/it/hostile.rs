@@ -1,0 +1,162 @@
+//! Whatever bytes arrive at the publisher's socket: the sender hears what is wrong, and the others go on (D-11, D-15, D-29).
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use crate::common::{LONG, STRICT, Stream, check, fill};
+use cuframes_mio::core::error::ErrorCode;
+use cuframes_mio::core::wire::MessageType;
+use cuframes_mio::core::wire::fault::ErrorMessage;
+use cuframes_mio::core::wire::framing::Decoder;
+use cuframes_mio::core::{Policy, Timeouts};
+use cuframes_mio::{Publisher, Subscriber};
+use cuframes_testkit::vectors::vector;
+
+/// A publisher and a good subscriber, between which frames pass.
+struct Good {
+    // Dropped first: the publisher waits for it.
+    subscriber: Subscriber,
+    publisher: cuframes_mio::ServedPublisher,
+    stream: Stream,
+}
+
+impl Good {
+    fn new(timeouts: Timeouts) -> Self {
+        let stream = Stream::new();
+        let publisher: Publisher =
+            stream.publisher(2, Policy::STRICT_WAIT).timeouts(timeouts).create().unwrap();
+        let publisher = publisher.serve().unwrap();
+        let subscriber = stream.subscriber("good", STRICT).connect().unwrap();
+        Self { subscriber, publisher, stream }
+    }
+
+    fn goes_on(&mut self) {
+        for _ in 0..4 {
+            let mut claim = self.publisher.claim().unwrap();
+            fill(&mut claim);
+            let seq = claim.commit().get();
+            let frame = self.subscriber.next(LONG).unwrap().expect("a frame in time");
+            check(&frame);
+            assert_eq!((frame.seq(), frame.lost()), (seq, 0));
+        }
+    }
+
+    /// Sends bytes on a connection of their own and returns everything that comes back until it is closed.
+    fn answer_to(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut socket = UnixStream::connect(self.stream.socket()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        // The publisher may close before it has read everything.
+        let _ = socket.write_all(bytes);
+        let mut answer = Vec::new();
+        let mut chunk = [0; 4096];
+        while let Ok(n @ 1..) = socket.read(&mut chunk) {
+            answer.extend_from_slice(&chunk[..n]);
+        }
+        answer
+    }
+}
+
+/// The last message of an answer, which must be an ERROR.
+fn error_in(answer: &[u8]) -> ErrorMessage {
+    let (mut decoder, mut input, mut found) = (Decoder::new(), answer, None);
+    while let Some(message) = decoder.next(&mut input).unwrap() {
+        found = Some((message.message_type, message.payload.to_vec()));
+    }
+    let (message_type, payload) = found.expect("an answer");
+    assert_eq!(message_type, MessageType::ERROR);
+    ErrorMessage::decode(&payload).unwrap()
+}
+
+#[test]
+fn bad_bytes_are_answered_with_what_is_wrong_and_the_others_go_on() {
+    let mut good = Good::new(Timeouts::default());
+    let hello = vector("hello_req_features");
+    let mut control_name = hello.clone();
+    control_name[16] = b'\n';
+    let mut trailing = hello.clone();
+    trailing[4] += 1;
+    trailing.push(0);
+    let wrong_order = [hello.clone(), vector("unsubscribe")].concat();
+    let cases: [(&[u8], ErrorCode, &str); 7] = [
+        (&vector("oversize"), ErrorCode::PROTOCOL, "payload_length"),
+        (&control_name, ErrorCode::INVALID_ARGUMENT, "consumer_name"),
+        (&trailing, ErrorCode::PROTOCOL, "payload"),
+        (&vector("subscribe_req"), ErrorCode::PROTOCOL, "SUBSCRIBE_REQ"),
+        (&vector("shutdown_normal"), ErrorCode::PROTOCOL, "SHUTDOWN"),
+        (&[hello.clone(), hello.clone()].concat(), ErrorCode::PROTOCOL, "HELLO_REQ"),
+        (&wrong_order, ErrorCode::PROTOCOL, "UNSUBSCRIBE"),
+    ];
+    for (bytes, code, field) in cases {
+        let error = error_in(&good.answer_to(bytes));
+        assert_eq!(error.code, code, "{field}: {}", error.message);
+        assert!(error.message.contains(field), "{field}: {}", error.message);
+        good.goes_on();
+    }
+}
+
+#[test]
+fn a_plain_v1_peer_is_told_that_host_memory_needs_fd_passing() {
+    let mut good = Good::new(Timeouts::default());
+    let answer = good.answer_to(&vector("hello_req_nv"));
+    let mut expected = vector("hello_resp_refused");
+    expected[8..12].copy_from_slice(&ErrorCode::UNSUPPORTED.0.to_le_bytes());
+    assert_eq!(answer, expected);
+    good.goes_on();
+}
+
+#[test]
+fn another_version_is_refused_with_protocol() {
+    let mut good = Good::new(Timeouts::default());
+    assert_eq!(good.answer_to(&vector("hello_req_v2")), vector("hello_resp_refused"));
+    good.goes_on();
+}
+
+#[test]
+fn who_says_nothing_is_closed_after_the_handshake_timeout() {
+    let mut timeouts = Timeouts::default();
+    timeouts.handshake = Duration::from_millis(50);
+    let mut good = Good::new(timeouts);
+    let _ = good.answer_to(&[]);
+    let _ = good.answer_to(&vector("hello_req_features"));
+    good.goes_on();
+}
+
+#[test]
+fn connections_that_never_subscribe_are_limited_and_do_not_keep_others_out() {
+    let mut timeouts = Timeouts::default();
+    timeouts.handshake = Duration::from_secs(3600);
+    let mut good = Good::new(timeouts);
+    let idle: Vec<_> = (0..128).map(|_| UnixStream::connect(good.stream.socket()).unwrap()).collect();
+    let error = error_in(&good.answer_to(&[]));
+    assert_eq!(error.code, ErrorCode::TOO_MANY);
+    good.goes_on();
+    drop(idle);
+    let another = good.stream.subscriber("another", STRICT);
+    while another.clone().connect().is_err() {}
+    good.goes_on();
+}
+
+#[test]
+fn a_peer_of_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root to become another user");
+        return;
+    }
+    let mut good = Good::new(Timeouts::default());
+    // Another user can't even reach the socket, unless its group is let in.
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(good.stream.dir.path(), all).unwrap();
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(good.stream.socket(), all).unwrap();
+    let program = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+                   s.settimeout(60); sys.stdout.buffer.write(s.recv(4096))";
+    let mut command = std::process::Command::new("python3");
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let Ok(output) = command.args(["-c", program]).arg(good.stream.socket()).output() else {
+        println!("SKIPPED: needs python3");
+        return;
+    };
+    assert_eq!(error_in(&output.stdout).code, ErrorCode::PERMISSION);
+    good.goes_on();
+}

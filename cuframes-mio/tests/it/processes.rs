@@ -1,0 +1,157 @@
+//! Publishers and subscribers that are killed: the others notice and go on, and nothing of the dead stays in the way.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, fill, meta};
+use cuframes_mio::core::{Gone, Policy};
+use cuframes_mio::{Error, Publisher, ServedPublisher, Subscriber};
+
+/// Another process of this test binary, which runs one of the `child_` tests below. Killed when dropped.
+struct Other {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(test: &str, stream: &Stream) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--ignored", "--nocapture"]);
+        command.env("TEST_KEY", stream.key.as_str()).env("TEST_DIR", stream.dir.path());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut other = Self { child, output };
+        other.wait_for_line("ready");
+        other
+    }
+
+    fn wait_for_line(&mut self, expected: &str) {
+        let mut line = String::new();
+        while line.trim_end() != expected {
+            line.clear();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the other process ended");
+        }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In another process: the stream that the test told us.
+fn told() -> (cuframes_mio::core::Key, String) {
+    (std::env::var("TEST_KEY").unwrap().parse().unwrap(), std::env::var("TEST_DIR").unwrap())
+}
+
+#[test]
+#[ignore = "needs a process of its own: started by the tests below, and killed"]
+fn child_publishes() {
+    let (key, dir) = told();
+    let mut publisher = Publisher::builder(key, meta()).run_dir(dir).create().unwrap().serve().unwrap();
+    println!("\nready");
+    loop {
+        let mut claim = publisher.claim().unwrap();
+        fill(&mut claim);
+        claim.commit();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+#[ignore = "needs a process of its own: started by the tests below, and killed"]
+fn child_holds_a_frame() {
+    let (key, dir) = told();
+    let mut subscriber = Subscriber::builder(key).mode(STRICT).run_dir(dir).connect().unwrap();
+    println!("\nready");
+    let frame = subscriber.next(LONG).unwrap().unwrap();
+    println!("\nholds");
+    std::thread::sleep(LONG);
+    drop(frame);
+}
+
+fn publish(publisher: &mut ServedPublisher) -> u64 {
+    let mut claim = publisher.claim().unwrap();
+    fill(&mut claim);
+    claim.commit().get()
+}
+
+#[test]
+fn the_next_publisher_takes_over_from_one_that_was_killed() {
+    let stream = Stream::new();
+    for _ in 0..3 {
+        let other = Other::start("processes::child_publishes", &stream);
+        let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+        check(&subscriber.next(LONG).unwrap().expect("a frame in time"));
+        other.kill();
+        assert!(stream.socket().exists() && stream.region().exists(), "a killed publisher leaves these");
+        let gone = loop {
+            match subscriber.next(LONG) {
+                Ok(frame) => check(&frame.expect("a frame in time")),
+                Err(Error::Gone { gone, .. }) => break gone,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(gone, Gone::Disconnected);
+        let error = stream.subscriber("eye", NEWEST).connect().unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    }
+    let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    publish(&mut publisher);
+    check(&subscriber.next(LONG).unwrap().expect("a frame in time"));
+    drop(subscriber);
+    drop(publisher);
+    stream.assert_nothing_left();
+}
+
+#[test]
+fn forty_subscribers_killed_with_a_frame_in_their_hands_leave_no_trace() {
+    let stream = Stream::new();
+    // As many slots as leases: a lease that stayed would stall the claim.
+    let mut publisher = stream.publisher(1, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    publish(&mut publisher);
+    for _ in 0..40 {
+        let mut other = Other::start("processes::child_holds_a_frame", &stream);
+        other.wait_for_line("holds");
+        assert!(publisher.try_claim().is_err());
+        other.kill();
+        publish(&mut publisher);
+        while !publisher.members().is_empty() {}
+    }
+    // Nothing stays quarantined, because the processes are gone.
+    while stream.subscriber("after", NEWEST).connect().unwrap().bit().unwrap().get() != 1 {}
+}
+
+#[test]
+fn under_strict_wait_a_killed_subscriber_does_not_stop_the_others() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(2, Policy::STRICT_WAIT).create().unwrap().serve().unwrap();
+    let mut good = stream.subscriber("good", STRICT).connect().unwrap();
+    let mut other = Other::start("processes::child_holds_a_frame", &stream);
+    publisher.wait_for(2, LONG).unwrap();
+    publish(&mut publisher);
+    other.wait_for_line("holds");
+    let reader = std::thread::spawn(move || {
+        for expected in 1..=20 {
+            let frame = good.next(LONG).unwrap().expect("a frame in time");
+            check(&frame);
+            assert_eq!((frame.seq(), frame.lost()), (expected, 0));
+        }
+    });
+    publish(&mut publisher);
+    other.kill();
+    for _ in 0..18 {
+        publish(&mut publisher);
+    }
+    reader.join().unwrap();
+    assert!(publisher.members().iter().all(|member| member.name.as_str() == "good"));
+}

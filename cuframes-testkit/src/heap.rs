@@ -1,0 +1,118 @@
+//! A ring in ordinary memory, with everything around it that a test needs to play both sides.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cuframes_core::ring::{Outside, RingReader, RingWriter, Seat};
+use cuframes_core::roster::Roster;
+use cuframes_core::session::SubscribeRequest;
+use cuframes_core::shm::RegionWords;
+use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
+use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberMode};
+
+/// A region in ordinary memory.
+pub type HeapRegion = Arc<RegionWords<AtomicU64>>;
+
+/// A reader of a [`HeapRegion`].
+pub type HeapReader = RingReader<HeapRegion, Bell>;
+
+/// A publisher's side of a ring in ordinary memory: region, roster and writer.
+#[derive(Debug)]
+pub struct HeapRing {
+    /// The shared words.
+    pub region: HeapRegion,
+    /// Who is subscribed.
+    pub roster: Roster<HeapRegion>,
+    /// The writer.
+    pub writer: RingWriter<HeapRegion>,
+    ring_size: RingSize,
+}
+
+impl HeapRing {
+    /// A fresh ring of `slots` slots.
+    ///
+    /// # Panics
+    /// If `slots` is not 1..=16.
+    #[must_use]
+    pub fn new(slots: u64, policy: Policy) -> Self {
+        let ring_size = RingSize::new(slots).unwrap();
+        let region = HeapRegion::new(RegionWords::zeroed());
+        for slot in &region.slots {
+            slot.seq.store(u64::MAX, Ordering::Relaxed);
+        }
+        let roster = Roster::new(Arc::clone(&region), Duration::from_secs(10));
+        let writer = RingWriter::new(Arc::clone(&region), Arc::clone(roster.membership()), ring_size, policy);
+        Self { region, roster, writer, ring_size }
+    }
+
+    /// Takes a subscriber in.
+    ///
+    /// # Panics
+    /// If no bit is free.
+    pub fn join(&mut self, mode: SubscriberMode, features: Features) -> HeapReader {
+        let subscribed = self.roster.admit(PID, request(mode, features)).unwrap();
+        self.attach(subscribed, mode, features, false)
+    }
+
+    /// A reader in the place that was assigned; `plain` as if the publisher knew no extension.
+    ///
+    /// # Panics
+    /// If `initial_seq` is a short one.
+    #[must_use]
+    pub fn attach(
+        &self,
+        subscribed: Subscribed,
+        mode: SubscriberMode,
+        features: Features,
+        plain: bool,
+    ) -> HeapReader {
+        let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
+        let region = Arc::clone(&self.region);
+        let seat =
+            Seat::new(region, Bell::default(), self.ring_size, subscribed.bit, initial_seq, features, plain);
+        RingReader::new(seat, mode)
+    }
+
+    /// Publishes a frame with time stamp `pts_ns` and returns its number.
+    ///
+    /// # Panics
+    /// If nothing can be claimed.
+    pub fn publish(&mut self, pts_ns: i64) -> u64 {
+        self.writer.claim().unwrap().commit(pts_ns, 0).seq.get()
+    }
+}
+
+/// A request as a driver would pass it on.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn request(mode: SubscriberMode, features: Features) -> SubscribeRequest {
+    SubscribeRequest { name: "test".parse().unwrap(), cuda_device: -1, mode, features }
+}
+
+/// Counts how often the publisher was woken.
+#[derive(Debug, Default)]
+pub struct Bell(AtomicUsize);
+
+impl Bell {
+    /// How often it was rung.
+    #[must_use]
+    pub fn rings(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Outside for Bell {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(77)
+    }
+
+    fn wake_publisher(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The process of every subscriber here.
+pub const PID: u64 = 4711;

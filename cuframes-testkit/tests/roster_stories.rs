@@ -1,0 +1,197 @@
+//! Joining, leaving, being evicted, and what happens to the bit afterwards (§4.2, D-5, D-8, D-19, D-31).
+
+#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use cuframes_core::error::ErrorCode;
+use cuframes_core::ring::{Accusation, FrameLost, StallClock};
+use cuframes_core::roster::Departure;
+use cuframes_core::{Features, Instant, Policy, SubscriberBit, SubscriberMode, Timeouts};
+use cuframes_testkit::heap::{HeapRing, PID, request};
+
+const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
+const LEASE: Features = Features::LEASE;
+
+fn at(millis: i64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+fn bit(number: u64) -> SubscriberBit {
+    SubscriberBit::new(number).unwrap()
+}
+
+fn admitted(ring: &mut HeapRing) -> Result<u8, ErrorCode> {
+    ring.roster.admit(PID, request(STRICT, LEASE)).map(|subscribed| subscribed.bit.get())
+}
+
+fn accused(ring: &HeapRing) -> Vec<(u8, Accusation)> {
+    ring.roster.take_accused().map(|(bit, of)| (bit.get(), of)).collect()
+}
+
+#[test]
+fn thirty_one_subscribers_fit_and_the_next_is_told_too_many() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    for expected in 1..=31 {
+        assert_eq!(admitted(&mut ring), Ok(expected));
+    }
+    assert_eq!(admitted(&mut ring), Err(ErrorCode::TOO_MANY));
+    assert_eq!(ring.region.header.subscriber_bitmap.load(Relaxed), 0xFFFF_FFFE);
+    assert_eq!(ring.roster.members().count(), 31);
+    ring.roster.leave(at(0), bit(17), Departure::Clean);
+    assert_eq!(admitted(&mut ring), Ok(17));
+}
+
+#[test]
+fn the_bit_of_who_said_goodbye_is_free_at_once_and_its_slot_is_clean() {
+    let mut ring = HeapRing::new(2, Policy::STRICT_WAIT);
+    drop(ring.join(STRICT, LEASE.union(Features::WAKE_HINT)));
+    ring.roster.leave(at(0), bit(1), Departure::Clean);
+    let words = &ring.region.subscribers[1];
+    let all = [&words.state, &words.consumer_pid, &words.last_seen_seq, &words.wake_mode, &words.parked];
+    assert!(all.into_iter().chain(&words.consumer_name).all(|word| word.load(Relaxed) == 0));
+    assert_eq!(ring.region.header.subscriber_bitmap.load(Relaxed), 0);
+    assert_eq!(ring.roster.poll_timeout(), None);
+    assert_eq!(admitted(&mut ring), Ok(1));
+}
+
+#[test]
+fn the_bit_of_who_vanished_is_quarantined_until_its_time_is_over() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    assert_eq!(admitted(&mut ring), Ok(1));
+    ring.roster.leave(at(500), bit(1), Departure::Abrupt);
+    assert_eq!(ring.region.subscribers[1].state.load(Relaxed), 3);
+    assert_eq!(admitted(&mut ring), Ok(2));
+    assert_eq!(ring.roster.poll_timeout(), Some(at(10_500)));
+    ring.roster.handle_timeout(at(10_499));
+    assert_eq!(admitted(&mut ring), Ok(3));
+    // A late lease of the vanished one, which nobody but its successor would inherit.
+    ring.region.slots[0].lease_bitmap.fetch_or(0b10, Relaxed);
+    ring.roster.handle_timeout(at(10_500));
+    assert_eq!(ring.roster.poll_timeout(), None);
+    assert_eq!(ring.region.slots[0].lease_bitmap.load(Relaxed), 0);
+    assert_eq!(admitted(&mut ring), Ok(1));
+}
+
+#[test]
+fn a_quarantine_ends_when_the_process_is_gone() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    assert_eq!(admitted(&mut ring), Ok(1));
+    ring.roster.process_gone(bit(1));
+    assert_eq!(admitted(&mut ring), Ok(2), "who is still subscribed keeps the bit");
+    ring.roster.leave(at(0), bit(1), Departure::Abrupt);
+    ring.roster.process_gone(bit(1));
+    assert_eq!(admitted(&mut ring), Ok(1));
+}
+
+#[test]
+fn who_leaves_is_not_waited_for_any_more() {
+    let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
+    let (mut gone, mut good) = (ring.join(STRICT, LEASE), ring.join(STRICT, LEASE));
+    ring.publish(0);
+    let held = gone.next().unwrap();
+    drop(good.next());
+    assert_eq!(ring.writer.claim().unwrap_err().bits(), 0b10);
+    ring.roster.leave(at(0), bit(1), Departure::Abrupt);
+    assert_eq!(ring.publish(0), 2);
+    assert_eq!(held.release(), Err(FrameLost::Evicted));
+    let words = &ring.region.subscribers[1];
+    assert_eq!(words.last_seen_seq.load(Relaxed), 0, "an evicted frame leaves the region alone");
+}
+
+#[test]
+fn a_frame_that_outlives_the_connection_leaves_the_region_alone() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let mut reader = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let frame = reader.next().unwrap();
+    reader.seat().detach();
+    assert_eq!(frame.release(), Err(FrameLost::Evicted));
+    assert_eq!(ring.region.slots[1].lease_bitmap.load(Relaxed), 0b10);
+}
+
+#[test]
+fn who_does_not_acknowledge_for_a_second_is_accused_by_the_publishers_own_clock() {
+    let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
+    let mut clock = StallClock::new(&Timeouts::default());
+    let _reader = ring.join(STRICT, Features::NONE);
+    ring.publish(0);
+    // A stamp that the subscriber writes changes nothing (D-8).
+    ring.region.subscribers[1].last_ack_ns.store(u64::MAX / 2, Relaxed);
+    let mut stalled = |ring: &mut HeapRing, now| {
+        let stalled = ring.writer.claim().unwrap_err();
+        clock.stalled(now, &stalled, ring.writer.members()).then_some(clock.deadline())
+    };
+    assert_eq!(stalled(&mut ring, at(0)), None);
+    assert_eq!(stalled(&mut ring, at(999)), None);
+    assert_eq!(accused(&ring), []);
+    assert_eq!(stalled(&mut ring, at(1000)), Some(Some(at(1000))));
+    assert_eq!(accused(&ring), [(1, Accusation::Ack)]);
+    assert_eq!(accused(&ring), [], "once");
+}
+
+#[test]
+fn who_is_slow_but_moves_on_is_never_accused() {
+    let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
+    let mut clock = StallClock::new(&Timeouts::default());
+    let mut reader = ring.join(STRICT, LEASE);
+    for round in 0..5 {
+        ring.publish(0);
+        for now in [at(round * 900), at(round * 900 + 899)] {
+            let stalled = ring.writer.claim().unwrap_err();
+            assert!(!clock.stalled(now, &stalled, ring.writer.members()));
+        }
+        drop(reader.next().unwrap());
+    }
+    ring.publish(0);
+    clock.clear();
+    assert_eq!(clock.deadline(), None);
+}
+
+#[test]
+fn who_holds_a_lease_for_two_seconds_while_the_ring_is_full_is_accused() {
+    let mut ring = HeapRing::new(1, Policy::DROP_OLDEST);
+    let mut clock = StallClock::new(&Timeouts::default());
+    let mut reader = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let frame = reader.next().unwrap();
+    for (now, over) in [(at(0), false), (at(1999), false), (at(2000), true)] {
+        let stalled = ring.writer.claim().unwrap_err();
+        assert_eq!(clock.stalled(now, &stalled, ring.writer.members()), over);
+        assert_eq!(clock.deadline(), Some(at(2000)));
+    }
+    assert_eq!(accused(&ring), [(1, Accusation::Lease)]);
+    ring.roster.leave(at(2000), bit(1), Departure::Abrupt);
+    assert_eq!(ring.publish(0), 2);
+    assert_eq!(frame.release(), Err(FrameLost::Evicted));
+}
+
+#[test]
+fn an_accusation_does_not_hit_the_next_holder_of_the_bit() {
+    let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
+    let timeouts = Timeouts::default();
+    let mut clock = StallClock::new(&timeouts);
+    let _first = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let stalled = ring.writer.claim().unwrap_err();
+    clock.stalled(at(0), &stalled, ring.writer.members());
+    assert!(clock.stalled(at(0) + timeouts.consumer_ack, &stalled, ring.writer.members()));
+    ring.roster.leave(at(1000), bit(1), Departure::Clean);
+    let _second = ring.join(STRICT, LEASE);
+    assert_eq!(accused(&ring), []);
+    // And a clock that has run for the first does not run on for the second.
+    assert!(!clock.stalled(at(5000), &stalled, ring.writer.members()));
+    assert_eq!(clock.deadline(), Some(at(5000) + Duration::from_secs(1)));
+}
+
+#[test]
+fn a_publisher_knows_who_will_not_wake_it() {
+    let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
+    let _hinting = ring.join(STRICT, LEASE.union(Features::WAKE_HINT));
+    let members = ring.writer.members();
+    assert!(!members.any_silent(0b10));
+    let _plain = ring.join(STRICT, Features::NONE);
+    let members = ring.writer.members();
+    assert!(members.any_silent(0b110) && !members.any_silent(0b10));
+}
