@@ -22,6 +22,8 @@ use crate::worker::{Report, Worker};
 
 /// Runs the demo. Fails if a byte of any frame was wrong or a process did not end well.
 pub(crate) fn run(args: &DemoArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
+    // The processes would say the same, but as wrong usage of theirs.
+    pattern_meta(Pattern::Seq, args.format, args.size)?;
     let private = private_dir().map_err(|error| {
         failed!("can't make a directory for the demo: {error}; set TMPDIR to another one")
     })?;

@@ -17,6 +17,7 @@ use crate::rate::Rate;
 pub(crate) struct Y4mSink {
     encoder: Encoder<File>,
     name: String,
+    /// The frame that is written next.
     planes: [Vec<u8>; 3],
 }
 
@@ -56,9 +57,13 @@ impl Y4mSink {
         })
     }
 
-    /// Writes one frame. Answers `Break` if nobody reads any more.
-    pub(crate) fn write(&mut self, meta: &FrameMeta, frame: &[u8]) -> Result<ControlFlow<()>, Failure> {
+    /// Copies a frame, so that it can be given back before it is written.
+    pub(crate) fn load(&mut self, meta: &FrameMeta, frame: &[u8]) {
         read_picture(meta, frame, &mut self.planes);
+    }
+
+    /// Writes the frame that was loaded. Answers `Break` if nobody reads any more.
+    pub(crate) fn write(&mut self) -> Result<ControlFlow<()>, Failure> {
         let picture = self.planes.each_ref().map(Vec::as_slice);
         unless_closed(&self.name, self.encoder.write_frame(&y4m::Frame::new(picture, None)))
     }
@@ -95,7 +100,8 @@ mod tests {
         let path = dir.path().join("out.y4m");
         let sink = Y4mSink::create(&Stream::File(path.clone()), &meta, Rate { num: 30000, den: 1001 });
         let ControlFlow::Continue(mut sink) = sink.unwrap() else { panic!("closed") };
-        assert_eq!(sink.write(&meta, &frame), Ok(ControlFlow::Continue(())));
+        sink.load(&meta, &frame);
+        assert_eq!(sink.write(), Ok(ControlFlow::Continue(())));
         fs::read_to_string(path).unwrap()
     }
 

@@ -3,70 +3,69 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use cuframes_core::SubscriberBit;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Counts frames and times them.
 #[derive(Debug)]
 pub(crate) struct Stats {
-    frames: u64,
-    dropped: u64,
-    torn: u64,
-    seqs: Option<(u64, u64)>,
+    /// All that is counted; what is computed from the rest is not in it yet.
+    counts: Received,
     latency: Histogram<u64>,
+    /// When the first and the last frame arrived.
     arrivals: Option<(Instant, Instant)>,
 }
 
 impl Stats {
-    pub(crate) fn new() -> Self {
+    /// For a subscriber that checks the bytes of its frames, or does not.
+    pub(crate) fn new(is_checked: bool) -> Self {
         #[expect(
             clippy::expect_used,
             reason = "the bounds are constants that the crate's documentation allows"
         )]
         let latency = Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("valid bounds");
-        Self { frames: 0, dropped: 0, torn: 0, seqs: None, latency, arrivals: None }
+        Self { counts: Received { is_checked, ..Received::default() }, latency, arrivals: None }
+    }
+
+    /// The publisher gave us a bit.
+    pub(crate) fn joined(&mut self, bit: Option<SubscriberBit>) {
+        self.counts.bit = bit.map(SubscriberBit::get);
     }
 
     /// A frame arrived and was not overwritten while in use; `is_torn` if it holds another frame's bytes all the same.
     pub(crate) fn frame(&mut self, arrival: Arrival, is_torn: bool) {
         let Arrival { at, seq, lost, latency_ns } = arrival;
-        self.frames += 1;
-        self.dropped += lost;
-        self.torn += u64::from(is_torn);
+        self.counts.frames += 1;
+        self.counts.dropped += lost;
+        self.counts.torn += u64::from(is_torn);
+        self.counts.first_seq.get_or_insert(seq);
+        self.counts.last_seq = Some(seq);
         self.latency.saturating_record(latency_ns);
-        self.seqs = Some((self.seqs.map_or(seq, |(first, _)| first), seq));
         self.arrivals = Some((self.arrivals.map_or(at, |(first, _)| first), at));
     }
 
     /// This many frames did not arrive, or were overwritten while in use.
     pub(crate) fn lost(&mut self, frames: u64) {
-        self.dropped += frames;
+        self.counts.dropped += frames;
     }
 
     pub(crate) fn frames(&self) -> u64 {
-        self.frames
+        self.counts.frames
     }
 
-    /// The state of things, for a subscriber with this bit, if it has one yet.
-    pub(crate) fn report(&self, bit: Option<u8>, end: Option<End>) -> Received {
+    /// The state of things.
+    pub(crate) fn report(&self, end: Option<End>) -> Received {
         let percentile = |p| self.latency.value_at_percentile(p);
-        Received {
-            frames: self.frames,
-            dropped: self.dropped,
-            torn: self.torn,
-            first_seq: self.seqs.map(|(first, _)| first),
-            last_seq: self.seqs.map(|(_, last)| last),
-            bit,
-            latency_ns: (self.frames > 0).then(|| Latency {
-                p50: percentile(50.0),
-                p90: percentile(90.0),
-                p99: percentile(99.0),
-                p999: percentile(99.9),
-                max: self.latency.max(),
-            }),
-            fps: self.arrivals.map_or(0.0, |(first, last)| fps(self.frames - 1, last - first)),
-            end,
-        }
+        let latency_ns = self.arrivals.map(|_| Latency {
+            p50: percentile(50.0),
+            p90: percentile(90.0),
+            p99: percentile(99.0),
+            p999: percentile(99.9),
+            max: self.latency.max(),
+        });
+        let fps = self.arrivals.map_or(0.0, |(first, last)| fps(self.counts.frames - 1, last - first));
+        Received { latency_ns, fps, end, ..self.counts.clone() }
     }
 }
 
@@ -94,23 +93,28 @@ pub(crate) struct Published {
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { frames, fps, subscribers, end } = self;
-        write!(f, "{frames} frames, {fps:.1} fps, {subscribers} subscribers")?;
+        let plural = if *subscribers == 1 { "" } else { "s" };
+        write!(f, "{frames} frames, {fps:.1} fps, {subscribers} subscriber{plural}")?;
         end.map_or(Ok(()), |end| write!(f, " ({end})"))
     }
 }
 
 /// What `subscribe` has got: the object that `--json` prints.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Default, Debug)]
 pub(crate) struct Received {
     pub(crate) frames: u64,
     /// Frames that were published since the first one received and did not arrive.
     pub(crate) dropped: u64,
     /// Frames that `--check-seq` found to hold another frame's bytes.
     pub(crate) torn: u64,
+    /// Whether it looked.
+    #[serde(skip)]
+    pub(crate) is_checked: bool,
     /// `None` before the first frame, as are the next two.
     pub(crate) first_seq: Option<u64>,
     pub(crate) last_seq: Option<u64>,
     pub(crate) latency_ns: Option<Latency>,
+    /// The bit in the ring; `None` before the subscription.
     pub(crate) bit: Option<u8>,
     pub(crate) fps: f64,
     /// `None` while it goes on.
@@ -119,8 +123,11 @@ pub(crate) struct Received {
 
 impl fmt::Display for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { frames, fps, dropped, torn, latency_ns, end, .. } = self;
-        write!(f, "{frames} frames, {fps:.1} fps, {dropped} dropped, {torn} torn")?;
+        let Self { frames, fps, dropped, torn, latency_ns, end, is_checked, .. } = self;
+        write!(f, "{frames} frames, {fps:.1} fps, {dropped} dropped")?;
+        if *is_checked {
+            write!(f, ", {torn} torn")?;
+        }
         if let Some(Latency { p50, p99, max, .. }) = latency_ns {
             write!(f, ", latency p50 {} p99 {} max {}", human(*p50), human(*p99), human(*max))?;
         }
@@ -197,14 +204,15 @@ mod tests {
     #[test]
     fn a_report_counts_frames_gaps_and_the_rate_between_first_and_last() {
         let start = Instant::now();
-        let mut stats = Stats::new();
+        let mut stats = Stats::new(true);
+        stats.joined(SubscriberBit::new(2));
         for (i, (seq, lost)) in [(7, 0), (8, 0), (11, 2)].into_iter().enumerate() {
             let at = start + Duration::from_millis(100) * u32::try_from(i).unwrap();
             let latency_ns = 1_000_000 * (1 + u64::try_from(i).unwrap());
             stats.frame(Arrival { at, seq, lost, latency_ns }, seq == 8);
         }
         stats.lost(1);
-        let report = stats.report(Some(2), Some(End::Stream));
+        let report = stats.report(Some(End::Stream));
         assert_eq!((report.frames, report.dropped, report.torn), (3, 3, 1));
         assert_eq!((report.first_seq, report.last_seq, report.bit), (Some(7), Some(11), Some(2)));
         assert!((report.fps - 10.0).abs() < 1e-9);
@@ -215,7 +223,7 @@ mod tests {
 
     #[test]
     fn without_a_frame_a_report_claims_nothing() {
-        let json = serde_json::to_value(Stats::new().report(None, Some(End::Signal))).unwrap();
+        let json = serde_json::to_value(Stats::new(false).report(Some(End::Signal))).unwrap();
         assert_eq!(json["first_seq"], serde_json::Value::Null);
         assert_eq!(json["latency_ns"], serde_json::Value::Null);
         assert_eq!(json["end"], "signal");

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use cuframes_core::Gone;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_mio::{Error, Frame, Subscriber};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::{Stream, SubscribeArgs};
 use crate::error::{Failure, failed};
@@ -20,16 +19,13 @@ use crate::stats::{Arrival, End, Received, Stats};
 /// Takes frames until the stream ends, enough of them have come or a signal does; then says what came.
 pub(crate) fn run(args: &SubscribeArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
     let mut progress = Progress::start(&args.report)?;
-    let subscriber = connect(args, run_dir, signals)?;
     let mut receiver = Receiver::new(args, signals);
-    let (bit, end) = match subscriber {
-        None => (None, Ok(End::Signal)),
-        Some(mut subscriber) => {
-            let end = receiver.run(&mut subscriber, &mut progress);
-            (Some(subscriber.bit().get()), end)
-        }
+    let end = match connect(args, run_dir, signals)? {
+        Some(mut subscriber) => receiver.run(&mut subscriber, &mut progress),
+        None => Ok(End::Signal),
     };
-    let report = receiver.stats.report(bit, Some(*end.as_ref().unwrap_or(&End::Failure)));
+    let reason = *end.as_ref().unwrap_or(&End::Failure);
+    let report = receiver.stats.report(Some(reason));
     let text = progress.finish(&args.key, &report, args.json)?;
     // The video has standard output to itself.
     if args.y4m == Some(Stream::Standard) {
@@ -82,13 +78,14 @@ struct Receiver<'a> {
 
 impl<'a> Receiver<'a> {
     fn new(args: &'a SubscribeArgs, signals: &'a Signals) -> Self {
-        Self { args, signals, stats: Stats::new(), copy: Vec::new() }
+        Self { args, signals, stats: Stats::new(args.check_seq), copy: Vec::new() }
     }
 
     fn run(&mut self, subscriber: &mut Subscriber, progress: &mut Progress) -> Result<End, Failure> {
+        self.stats.joined(subscriber.bit());
         let mut sink = None;
-        if let Some(stream) = &self.args.y4m {
-            match Y4mSink::create(stream, subscriber.meta(), self.args.rate)? {
+        if let (Some(stream), Some(meta)) = (&self.args.y4m, subscriber.meta()) {
+            match Y4mSink::create(stream, meta, self.args.rate)? {
                 ControlFlow::Continue(created) => sink = Some(created),
                 ControlFlow::Break(()) => return Ok(End::ClosedPipe),
             }
@@ -116,10 +113,9 @@ impl<'a> Receiver<'a> {
             if self.signals.raised() {
                 return Ok(ControlFlow::Break(End::Signal));
             }
-            let bit = Some(subscriber.bit().get());
             progress.show(Instant::now(), self.stats.frames(), |fps| Received {
                 fps,
-                ..self.stats.report(bit, None)
+                ..self.stats.report(None)
             })?;
             // In slices: a signal does not end the wait inside, and progress goes on.
             match subscriber.next(REFRESH) {
@@ -142,9 +138,15 @@ impl<'a> Receiver<'a> {
     }
 
     /// Checks, writes and counts one frame. Answers `Break` if nobody reads the video any more.
-    fn take(&mut self, frame: Frame, sink: Option<&mut Y4mSink>) -> Result<ControlFlow<()>, Failure> {
-        let arrival =
-            Arrival { at: Instant::now(), seq: frame.seq(), lost: frame.lost(), latency_ns: age(&frame) };
+    fn take(&mut self, frame: Frame, mut sink: Option<&mut Y4mSink>) -> Result<ControlFlow<()>, Failure> {
+        // The publisher stamps frames with the same clock.
+        let latency_ns = cuframes_mio::now().as_nanos().saturating_sub(frame.pts_ns());
+        let arrival = Arrival {
+            at: Instant::now(),
+            seq: frame.seq(),
+            lost: frame.lost(),
+            latency_ns: u64::try_from(latency_ns).unwrap_or(0),
+        };
         if !self.args.delay.is_zero() {
             self.signals.wait(self.args.delay);
         }
@@ -158,27 +160,19 @@ impl<'a> Receiver<'a> {
             }
         };
         let is_torn = self.args.check_seq && !is_seq(bytes, arrival.seq);
-        let flow = match sink {
-            Some(sink) => sink.write(frame.meta(), bytes)?,
-            None => ControlFlow::Continue(()),
-        };
-        match frame.release() {
-            Ok(()) => self.stats.frame(arrival, is_torn),
-            Err(_) => self.stats.lost(arrival.lost + 1),
+        if let Some(sink) = &mut sink {
+            sink.load(frame.meta(), bytes);
         }
-        Ok(flow)
+        // Before it is written: a reader of the video that is slow must not keep the slot from the publisher.
+        if frame.release().is_err() {
+            self.stats.lost(arrival.lost + 1);
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.stats.frame(arrival, is_torn);
+        sink.map_or(Ok(ControlFlow::Continue(())), Y4mSink::write)
     }
-}
-
-/// Nanoseconds since the frame was committed.
-fn age(frame: &Frame) -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let now = now.tv_sec.saturating_mul(NANOS_PER_SEC).saturating_add(now.tv_nsec);
-    u64::try_from(now.saturating_sub(frame.pts_ns())).unwrap_or(0)
 }
 
 /// How long to wait for a stream to appear, and how often to look.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(50);
-
-const NANOS_PER_SEC: i64 = 1_000_000_000;

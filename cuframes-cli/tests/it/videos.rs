@@ -1,11 +1,9 @@
 //! A video goes through a stream and comes out as it was, frame for frame.
 
-mod common;
-
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use common::{Stage, end, frames, read_all, video};
+use crate::stage::{Stage, end, frames, read_all, video};
 
 /// A clip made by ffmpeg where it is installed, else one that is made here.
 fn clip(stage: &Stage) -> Vec<u8> {
@@ -27,7 +25,9 @@ fn strict_subscribers_write_the_published_video_byte_for_byte() {
         let stage = Stage::new();
         let clip = clip(&stage);
         let writers: Vec<_> = (0..subscribers)
-            .map(|n| stage.start(&format!("subscribe KEY --mode strict --y4m DIR/{n}.y4m --json --timeout 120")))
+            .map(|n| {
+                stage.start(&format!("subscribe KEY --mode strict --y4m DIR/{n}.y4m --json --timeout 120"))
+            })
             .collect();
         stage
             .run(&format!(
@@ -37,8 +37,14 @@ fn strict_subscribers_write_the_published_video_byte_for_byte() {
             .succeeded();
         for (n, writer) in writers.into_iter().enumerate() {
             let report = end(writer).succeeded().json();
-            assert_eq!((&report["frames"], &report["dropped"], &report["end"]), (&40.into(), &0.into(), &"stream".into()));
-            assert!(frames(&fs::read(stage.path(&format!("{n}.y4m"))).unwrap()) == frames(&clip), "subscriber {n}");
+            assert_eq!(
+                (&report["frames"], &report["dropped"], &report["end"]),
+                (&40.into(), &0.into(), &"stream".into())
+            );
+            assert!(
+                frames(&fs::read(stage.path(&format!("{n}.y4m"))).unwrap()) == frames(&clip),
+                "subscriber {n}"
+            );
         }
         assert_eq!(stage.leftovers(), [""; 0].map(std::path::PathBuf::from));
     }
