@@ -130,7 +130,9 @@ impl<R: Region, O: Outside> Seat<R, O> {
     pub(super) fn is_intact(&self, slot: usize, seq: u64) -> bool {
         // SYNC POINT: slot-validity. The fence keeps this load after the loads of the frame's bytes.
         R::Word::fence(Acquire);
-        self.region.slot(slot).seq.load(Relaxed) == seq
+        let found = self.region.slot(slot).seq.load(Relaxed);
+        // A writer that meets our lease makes the slot invalid until it has put the number back (X-2, I3).
+        found == seq || found == INVALID_SEQ && self.leases() && self.is_held()
     }
 
     /// Gives the lease of `slot` back.
@@ -265,7 +267,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             return None;
         }
         let (pts_ns, written) = (words.pts_ns.load(Relaxed), words.written_bytes.load(Relaxed));
-        seat.is_intact(slot, seq)
+        // Under LEASE the slot stays as it is from here on.
+        (seat.leases() || seat.is_intact(slot, seq))
             .then(|| Frame::new(Arc::clone(seat), seq, slot, pts_ns.cast_signed(), written))
     }
 
