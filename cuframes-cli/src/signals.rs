@@ -1,9 +1,13 @@
-//! SIGINT and SIGTERM: the first one asks the program to end cleanly, the second one ends it at once.
+//! SIGINT and SIGTERM: the first one asks the program to end cleanly, a later one ends it at once.
+//!
+//! Later is [`SETTLE`], because some signals that are meant once come twice: timeout(1) signals a process and then its
+//! whole group, and the kernel signals the death of a parent once for each of its threads.
 
 use std::io::{PipeReader, pipe};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,14 +32,19 @@ impl Signals {
     }
 
     fn try_install() -> std::io::Result<Self> {
-        let raised = Arc::new(AtomicBool::new(false));
+        let (raised, is_late) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (wake, waker) = pipe()?;
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the second signal finds the flag that the first one set.
-            flag::register_conditional_default(signal, Arc::clone(&raised))?;
+            flag::register_conditional_default(signal, Arc::clone(&is_late))?;
             flag::register(signal, Arc::clone(&raised))?;
             low_level::pipe::register(signal, waker.try_clone()?)?;
         }
+        let first = wake.try_clone()?;
+        thread::Builder::new().name("cuframes-signal".into()).spawn(move || {
+            while poll(&mut [PollFd::new(&first, PollFlags::IN)], None) == Err(Errno::INTR) {}
+            thread::sleep(SETTLE);
+            is_late.store(true, Ordering::Relaxed);
+        })?;
         Ok(Self { raised, wake })
     }
 
@@ -67,3 +76,6 @@ impl Signals {
         Ok(false)
     }
 }
+
+/// How long a second signal counts as the first.
+const SETTLE: Duration = Duration::from_millis(500);
