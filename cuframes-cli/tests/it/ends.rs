@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -68,6 +69,23 @@ fn a_closed_pipe_ends_a_subscriber_well() {
     drop(pipe);
     let reader = end(reader).succeeded();
     assert!(reader.stderr.contains(r#""end":"closed-pipe""#), "{reader:?}");
+    signal(&publisher, Signal::TERM);
+    end(publisher).succeeded();
+}
+
+#[test]
+fn a_signal_that_is_repeated_ends_what_can_not_end_by_itself() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern bars --size 640x480");
+    let mut reader = stage.start("subscribe KEY --y4m - --timeout 120");
+    let mut pipe = reader.stdout.take().unwrap();
+    pipe.read_exact(&mut [0; 200]).unwrap();
+    // Nobody reads the rest of the frame, which is more than a pipe holds.
+    wait_until("the end", || {
+        signal(&reader, Signal::TERM);
+        reader.try_wait().unwrap().is_some()
+    });
+    assert_eq!(reader.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     signal(&publisher, Signal::TERM);
     end(publisher).succeeded();
 }
