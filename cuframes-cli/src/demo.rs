@@ -138,9 +138,10 @@ impl<'a> Outcome<'a> {
     /// Names the first process that failed, the publisher before the others: they fail when it does.
     fn verdict(&self, workers: &[Worker]) -> Result<(), Failure> {
         let trouble = workers.iter().find_map(|worker| Some((&worker.name, worker.trouble.as_ref()?)));
-        match trouble {
-            Some((name, trouble)) => Err(failed!("{} processes failed; {name}: {trouble}", self.failed)),
-            None => Ok(()),
+        match (trouble, self.failed) {
+            (None, _) => Ok(()),
+            (Some((name, trouble)), 1) => Err(failed!("{name}: {trouble}")),
+            (Some((name, trouble)), n) => Err(failed!("{n} processes failed, first {name}: {trouble}")),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a command says while it runs and at its end.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use cuframes_core::Key;
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
 }
 
 enum Shown {
-    /// Nothing is drawn where standard error is no terminal. The line is cleared on drop.
+    /// Cleared on drop.
     Line(ProgressBar),
     Json,
 }
@@ -34,7 +34,9 @@ impl Progress {
                 follow(parent)?;
                 Shown::Json
             }
-            None => Shown::Line(text_line()),
+            // Who reads our output from a pipe, ffplay for one, may draw on the same terminal.
+            None if io::stdout().is_terminal() => Shown::Line(text_line()),
+            None => Shown::Line(ProgressBar::hidden()),
         };
         Ok(Self { shown, last: (Instant::now(), 0) })
     }
@@ -75,13 +77,13 @@ impl Progress {
     }
 }
 
-/// A line of text on a terminal, in place of a progress bar.
+/// A line of text on standard error, in place of a progress bar; nothing if that is no terminal.
 pub(crate) fn text_line() -> ProgressBar {
     let line = ProgressBar::no_length();
-    // Without `wide_msg` a line that is longer than the terminal would wrap and leave its rest behind.
-    line.set_style(
-        ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
+    // `wide_msg` cuts the text at the width of the terminal: what wrapped would not be cleared.
+    if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+        line.set_style(style);
+    }
     line
 }
 

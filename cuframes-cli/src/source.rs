@@ -123,7 +123,11 @@ impl<'a> Video<'a> {
         if self.input.is_at_end().map_err(can_not_read)? {
             match self.start {
                 _ if signals.raised() => return Ok(None),
-                _ if self.frames == 0 => return Err(failed!("can't publish {name}: it has no frames")),
+                _ if self.frames == 0 => {
+                    return Err(failed!(
+                        "can't publish {name}: it has no frames; check the program that made it"
+                    ));
+                }
                 None => return Ok(None),
                 Some(start) => self.input.rewind_to(start).map_err(can_not_read)?,
             }
@@ -324,7 +328,7 @@ mod tests {
             (b"YUV4MPEG2 W4294967295 H4294967295 C444\n", "too large"),
             (b"YUV4MPEG2 W65536 H65536\n", "more than 1 GiB"),
             (b"YUV4MPEG2 W2 H2 Fx\n", "not valid y4m"),
-            (b"YUV4MPEG2 W2 H2\n", "it has no frames"),
+            (b"YUV4MPEG2 W2 H2\n", "it has no frames; check the program that made it"),
             (b"YUV4MPEG2 W2 H2\nGARBAGE\n", "frame 1 of"),
         ] {
             let text = problem(video);

@@ -103,7 +103,8 @@ impl fmt::Display for Published {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Default, Debug)]
 pub(crate) struct Received {
     pub(crate) frames: u64,
-    /// Frames that were published since the first one received and did not arrive.
+    /// Numbers since the first frame received that did not arrive: frames that were overwritten, and numbers that the
+    /// publisher passed over because their slot was leased.
     pub(crate) dropped: u64,
     /// Frames that `--check-seq` found to hold another frame's bytes.
     pub(crate) torn: u64,

@@ -62,7 +62,7 @@ impl Worker {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for us alone: a process that got it from the terminal and SIGTERM from us would end at once.
+            // Ctrl-C is for us alone: we end the others.
             .process_group(0)
             .spawn()?;
         if let Some(stdout) = process.stdout.take() {
