@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
+use cuframes_core::ring::Frame;
 use cuframes_core::{Features, Policy, SubscriberMode};
 use cuframes_testkit::heap::{HeapReader, HeapRing};
 
@@ -85,7 +86,12 @@ fn run(slots: u64, policy: Policy, readers: &[(SubscriberMode, Features)]) -> Ve
     let seen: Vec<Seen> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let newest = ring.writer.newest();
     assert!(seen.iter().all(|seen| seen.last <= newest));
+    assert_eq!(leases(&ring), [0; 16], "every frame was released");
     seen
+}
+
+fn leases(ring: &HeapRing) -> [u64; 16] {
+    ring.region.slots.each_ref().map(|slot| slot.lease_bitmap.load(Relaxed))
 }
 
 const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
@@ -120,5 +126,32 @@ fn nobody_loses_a_frame_under_strict_wait() {
                 assert_eq!((frames, lost, overwritten, last), (FRAMES, 0, 0, FRAMES), "ring of {slots}");
             }
         }
+    }
+}
+
+/// Frames without bytes: most of the time the writer is claiming, so that it often meets a lease that is being taken.
+#[test]
+fn a_lease_that_makes_the_writer_back_off_is_neither_lost_nor_forgotten() {
+    for slots in [2, 3, 8] {
+        let mut ring = HeapRing::new(slots, Policy::DROP_OLDEST);
+        let done = Arc::new(AtomicBool::new(false));
+        let threads = [NEWEST, STRICT, STRICT].map(|mode| {
+            let (mut reader, done) = (ring.join(mode, Features::LEASE), Arc::clone(&done));
+            thread::spawn(move || {
+                while !done.load(Relaxed) {
+                    reader.next().map_or(Ok(()), Frame::release).unwrap();
+                }
+            })
+        });
+        let mut published = 0;
+        while published < 100 * FRAMES && threads.iter().all(|thread| !thread.is_finished()) {
+            if let Ok(claim) = ring.writer.claim() {
+                let _ = claim.commit(0, 0);
+                published += 1;
+            }
+        }
+        done.store(true, Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(leases(&ring), [0; 16], "ring of {slots}");
     }
 }
