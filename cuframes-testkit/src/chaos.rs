@@ -5,21 +5,30 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use cuframes_core::Instant;
 use cuframes_core::error::{ErrorCode, Violation};
 use cuframes_core::session::{PublisherEvent, PublisherSession, Session, SubscriberEvent, SubscriberSession};
-use cuframes_core::wire::control::EventFd;
-use cuframes_core::wire::framing::Decoder;
+use cuframes_core::wire::control::{EventFd, Shutdown};
+use cuframes_core::wire::fault::ErrorMessage;
+use cuframes_core::wire::framing::{Decoder, HEADER_LEN};
+use cuframes_core::wire::hello::{HelloReq, HelloResp};
+use cuframes_core::wire::subscribe::{SubscribeReq, SubscribeResp};
 use cuframes_core::wire::{FdPurpose, MessageType, ShutdownReason};
 
 use crate::pair::subscribed;
-use crate::solo::{publisher_in, subscriber_in};
+use crate::solo::{encoded, publisher_in, subscriber_in};
 use crate::vectors::vector;
 
-/// Cuts a stream into messages in chunks whose size is the first byte, and in one piece: both must find the same.
+/// Cuts a stream into messages in chunks whose size is the first byte, and in one piece: both must find the same. Whatever
+/// is understood of a message stays the same when it is sent again.
 pub fn framing(data: &[u8]) {
     let Some((&size, stream)) = data.split_first() else { return };
-    assert_eq!(messages(stream, size.max(1).into()), messages(stream, stream.len().max(1)));
+    let (found, violation) = messages(stream, stream.len().max(1));
+    for (message_type, payload) in &found {
+        send_again(*message_type, payload);
+    }
+    assert_eq!(messages(stream, size.max(1).into()), (found, violation));
 }
 
 /// Messages as type and payload, and the violation that ended the stream.
@@ -38,6 +47,31 @@ fn messages(stream: &[u8], chunk: usize) -> Messages {
         }
     }
     (found, None)
+}
+
+fn send_again(message_type: MessageType, payload: &[u8]) {
+    match message_type {
+        MessageType::HELLO_REQ => stays(payload, HelloReq::decode, HelloReq::encode),
+        MessageType::HELLO_RESP => stays(payload, HelloResp::decode, HelloResp::encode),
+        MessageType::SUBSCRIBE_REQ => stays(payload, SubscribeReq::decode, SubscribeReq::encode),
+        MessageType::SUBSCRIBE_RESP => stays(payload, SubscribeResp::decode, SubscribeResp::encode),
+        MessageType::EVENT_FD => stays(payload, EventFd::decode, EventFd::encode),
+        MessageType::SHUTDOWN => stays(payload, Shutdown::decode, Shutdown::encode),
+        MessageType::ERROR => stays(payload, ErrorMessage::decode, ErrorMessage::encode),
+        _ => {}
+    }
+}
+
+/// Reserved bytes are dropped, and the text of an ERROR may be cut; from then on nothing changes.
+fn stays<T>(
+    payload: &[u8],
+    decode: impl Fn(&[u8]) -> Result<T, Violation>,
+    encode: impl Fn(&T, &mut BytesMut),
+) {
+    let Ok(message) = decode(payload) else { return };
+    let sent = encoded(|out| encode(&message, out));
+    let Some(Ok(message)) = sent.get(HEADER_LEN..).map(decode) else { panic!("our own message is refused") };
+    assert_eq!(encoded(|out| encode(&message, out)), sent);
 }
 
 /// Does to a publisher's session what `data` says.

@@ -11,9 +11,10 @@ use cuframes_testkit::pair::Pair;
 use cuframes_testkit::solo::{
     FEATURES, PUBLISHER_STATES, SUBSCRIBER_STATES, events, feed, publisher_in, sent, subscriber_in,
 };
-use cuframes_testkit::vectors::vector;
+use cuframes_testkit::vectors::{names, vector};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::{Index, select};
 
 const LIMIT: usize = 64 * 1024;
 
@@ -130,8 +131,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
     #[test]
-    fn a_stream_is_cut_into_the_same_messages_in_chunks_of_any_size(data in vec(0..=255_u8, 0..2000)) {
-        chaos::framing(&data);
+    fn a_stream_is_cut_into_the_same_messages_in_chunks_of_any_size(
+        chunk in 1..=255_u8,
+        messages in vec((select(names().collect::<Vec<_>>()), any::<Index>(), any::<u8>()), 0..20),
+    ) {
+        let mut stream = vec![chunk];
+        for (name, at, value) in messages {
+            let mut message = vector(name);
+            *at.get_mut(&mut message) = value;
+            stream.extend(message);
+        }
+        chaos::framing(&stream);
     }
 
     #[test]

@@ -128,11 +128,14 @@ impl<R: Region, O: Outside> Seat<R, O> {
 
     /// Whether `slot` has held frame `seq` during everything that was read from it up to now (D-4).
     pub(super) fn is_intact(&self, slot: usize, seq: u64) -> bool {
-        // SYNC POINT: slot-validity. The fence keeps this load after the loads of the frame's bytes.
+        // SYNC POINT: slot-validity. The fence keeps these loads after the loads of the frame's bytes.
         R::Word::fence(Acquire);
-        let found = self.region.slot(slot).seq.load(Relaxed);
-        // A writer that meets our lease makes the slot invalid until it has put the number back (X-2, I3).
-        found == seq || found == INVALID_SEQ && self.leases() && self.is_held()
+        match self.region.slot(slot).seq.load(Relaxed) {
+            // The writer wanted the slot and is putting the number back. It writes only if our lease does not count any
+            // more, and then the slot of this subscriber said so before.
+            INVALID_SEQ if self.leases() => self.is_held(),
+            found => found == seq,
+        }
     }
 
     /// Gives the lease of `slot` back.
@@ -267,7 +270,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             return None;
         }
         let (pts_ns, written) = (words.pts_ns.load(Relaxed), words.written_bytes.load(Relaxed));
-        // Under LEASE the slot stays as it is from here on.
+        // A lease keeps these, too.
         (seat.leases() || seat.is_intact(slot, seq))
             .then(|| Frame::new(Arc::clone(seat), seq, slot, pts_ns.cast_signed(), written))
     }
