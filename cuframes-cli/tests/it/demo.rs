@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::stage::{Stage, end, signal, wait_until};
+use crate::stage::{Process, Stage, wait_until};
 
 /// A demo whose private directory is in the place of this test.
 fn demo(stage: &Stage, options: &str) -> Command {
@@ -31,7 +31,7 @@ fn every_subscriber_of_a_strict_demo_gets_every_frame_of_every_format() {
         let stage = Stage::new();
         let options =
             format!("--json --policy strict-wait --frames 60 --size 333x55 --ring 2 --format {format}");
-        let report = end(demo(&stage, &options).spawn().unwrap()).succeeded().json();
+        let report = Process::start(&mut demo(&stage, &options)).end().succeeded().json();
         assert_eq!((&report["ok"], &report["torn"], &report["failed"]), (&true.into(), &0.into(), &0.into()));
         assert_eq!(report["publisher"]["frames"], 60);
         let subscribers = report["subscribers"].as_array().unwrap();
@@ -51,7 +51,8 @@ fn every_subscriber_of_a_strict_demo_gets_every_frame_of_every_format() {
 #[test]
 fn a_demo_ends_with_a_table_that_has_no_control_characters_in_a_pipe() {
     let stage = Stage::new();
-    let demo = end(demo(&stage, "--frames 50 --size 64x64 --subscribers 2").spawn().unwrap()).succeeded();
+    let demo =
+        Process::start(&mut demo(&stage, "--frames 50 --size 64x64 --subscribers 2")).end().succeeded();
     assert_eq!(demo.stderr, "");
     let lines: Vec<_> = demo.stdout.lines().collect();
     assert_eq!(lines[0], "nv12 64x64, ring 8, drop-oldest, host memory");
@@ -66,12 +67,12 @@ fn a_demo_ends_with_a_table_that_has_no_control_characters_in_a_pipe() {
 fn a_signal_ends_all_processes_of_a_demo_and_leaves_nothing_behind() {
     for stop in [Signal::INT, Signal::TERM, Signal::KILL] {
         let stage = Stage::new();
-        let demo = demo(&stage, "--frames 1000000 --fps 100 --size 64x64 --json").spawn().unwrap();
+        let demo = Process::start(&mut demo(&stage, "--frames 1000000 --fps 100 --size 64x64 --json"));
         let region = || Some(region(private_dirs(&stage).first()?));
         wait_until("the region", || region().is_some_and(|region| region.exists()));
         let region = region().unwrap();
-        signal(&demo, stop);
-        let demo = end(demo);
+        demo.signal(stop);
+        let demo = demo.end();
         if stop == Signal::KILL {
             // Its processes notice, and clean up what is theirs.
             wait_until("the end of the publisher", || !region.exists());
@@ -86,7 +87,7 @@ fn a_signal_ends_all_processes_of_a_demo_and_leaves_nothing_behind() {
 #[test]
 fn a_demo_whose_publisher_fails_says_why() {
     let stage = Stage::new();
-    let demo = end(demo(&stage, "--run-dir DIR/no/where").spawn().unwrap());
+    let demo = Process::start(&mut demo(&stage, "--run-dir DIR/no/where")).end();
     assert_eq!(demo.code(), Some(1), "{demo:?}");
     assert!(demo.stderr.contains("publisher: can't create the run directory"), "{demo:?}");
     assert_eq!(demo.stderr.lines().count(), 1, "{demo:?}");

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::stage::{Stage, end, signal, video, wait_until};
+use crate::stage::{Process, Stage, strict, video, wait_until};
 
 #[test]
 fn a_signal_ends_a_publisher_and_its_subscribers_and_leaves_nothing_behind() {
@@ -16,10 +16,10 @@ fn a_signal_ends_a_publisher_and_its_subscribers_and_leaves_nothing_behind() {
         let publisher = stage.start("publish KEY --pattern seq --size 320x200 --fps 100");
         let reader = stage.start("subscribe KEY --y4m DIR/out.y4m --json --timeout 120");
         wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
-        signal(&publisher, stop);
-        let publisher = end(publisher).succeeded();
+        publisher.signal(stop);
+        let publisher = publisher.end().succeeded();
         assert!(publisher.stdout.contains("stopped by a signal"), "{publisher:?}");
-        assert_eq!(end(reader).succeeded().json()["end"], "stream");
+        assert_eq!(reader.end().succeeded().json()["end"], "stream");
         assert!(stage.leftovers().is_empty(), "{:?}", stage.leftovers());
     }
 }
@@ -30,12 +30,12 @@ fn a_signal_ends_a_subscriber_and_the_publisher_goes_on() {
     let publisher = stage.start("publish KEY --pattern seq --size 320x200 --fps 100");
     let reader = stage.start("subscribe KEY --y4m DIR/out.y4m --json --timeout 120");
     wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
-    signal(&reader, Signal::INT);
-    assert_eq!(end(reader).succeeded().json()["end"], "signal");
+    reader.signal(Signal::INT);
+    assert_eq!(reader.end().succeeded().json()["end"], "signal");
     let next = stage.run("subscribe KEY --frames 2 --json --timeout 120").succeeded().json();
     assert_eq!((&next["frames"], &next["end"]), (&2.into(), &"frames".into()));
-    signal(&publisher, Signal::INT);
-    end(publisher).succeeded();
+    publisher.signal(Signal::INT);
+    publisher.end().succeeded();
 }
 
 #[test]
@@ -46,13 +46,13 @@ fn a_signal_ends_a_publisher_that_waits_for_input_for_subscribers_or_for_the_nex
         "publish KEY --pattern seq --fps 1/1000",
     ] {
         let stage = Stage::new();
-        let mut publisher = stage.cuframes(line).stdin(Stdio::piped()).spawn().unwrap();
-        let mut input = publisher.stdin.take().unwrap();
+        let mut publisher = Process::start(stage.cuframes(line).stdin(Stdio::piped()));
+        let mut input = publisher.child().stdin.take().unwrap();
         input.write_all(&video("W6 H4", 36, 1)).unwrap();
         input.write_all(b"FRAME\nthe second frame is not whole").unwrap();
         stage.wait_for_socket();
-        signal(&publisher, Signal::TERM);
-        let publisher = end(publisher).succeeded();
+        publisher.signal(Signal::TERM);
+        let publisher = publisher.end().succeeded();
         assert!(publisher.stdout.contains("stopped by a signal"), "{line}: {publisher:?}");
         assert!(stage.leftovers().is_empty());
     }
@@ -64,13 +64,13 @@ fn a_closed_pipe_ends_a_subscriber_well() {
     let publisher = stage.start("publish KEY --pattern bars --size 320x200 --fps 0");
     stage.wait_for_socket();
     let mut reader = stage.start("subscribe KEY --y4m - --json --timeout 120");
-    let mut pipe = reader.stdout.take().unwrap();
+    let mut pipe = reader.child().stdout.take().unwrap();
     pipe.read_exact(&mut [0; 200_000]).unwrap();
     drop(pipe);
-    let reader = end(reader).succeeded();
+    let reader = reader.end().succeeded();
     assert!(reader.stderr.contains(r#""end":"closed-pipe""#), "{reader:?}");
-    signal(&publisher, Signal::TERM);
-    end(publisher).succeeded();
+    publisher.signal(Signal::TERM);
+    publisher.end().succeeded();
 }
 
 #[test]
@@ -78,28 +78,28 @@ fn a_signal_that_is_repeated_ends_what_can_not_end_by_itself() {
     let stage = Stage::new();
     let publisher = stage.start("publish KEY --pattern bars --size 640x480");
     let mut reader = stage.start("subscribe KEY --y4m - --timeout 120");
-    let mut pipe = reader.stdout.take().unwrap();
+    let mut pipe = reader.child().stdout.take().unwrap();
     pipe.read_exact(&mut [0; 200]).unwrap();
     // Nobody reads the rest of the frame, which is more than a pipe holds.
     wait_until("the end", || {
-        signal(&reader, Signal::TERM);
-        reader.try_wait().unwrap().is_some()
+        reader.signal(Signal::TERM);
+        reader.child().try_wait().unwrap().is_some()
     });
-    assert_eq!(reader.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
-    signal(&publisher, Signal::TERM);
-    end(publisher).succeeded();
+    assert_eq!(reader.end().status.signal(), Some(Signal::TERM.as_raw()));
+    publisher.signal(Signal::TERM);
+    publisher.end().succeeded();
 }
 
 #[test]
 fn a_report_that_nobody_reads_is_no_error_and_a_full_disk_is_one() {
     let stage = Stage::new();
     let mut publisher = stage.start("publish KEY --pattern seq --size 64x4 --frames 1");
-    drop(publisher.stdout.take());
-    end(publisher).succeeded();
-    let full = || File::options().write(true).open("/dev/full").unwrap();
+    drop(publisher.child().stdout.take());
+    publisher.end().succeeded();
+    let full = File::options().write(true).open("/dev/full").unwrap();
     let publisher =
-        stage.cuframes("publish KEY --pattern seq --size 64x4 --frames 1").stdout(full()).spawn().unwrap();
-    let publisher = end(publisher);
+        Process::start(stage.cuframes("publish KEY --pattern seq --size 64x4 --frames 1").stdout(full));
+    let publisher = publisher.end();
     assert_eq!(publisher.code(), Some(1));
     assert!(publisher.stderr.contains("No space left on device"), "{publisher:?}");
 }
@@ -119,8 +119,8 @@ fn a_slow_subscriber_sees_gaps_and_never_torn_frames_under_drop_oldest() {
             let taken = report["last_seq"].as_u64().unwrap() - report["first_seq"].as_u64().unwrap() + 1;
             assert_eq!(taken, 40 + report["dropped"].as_u64().unwrap(), "ring {ring}, {mode}: {report}");
         }
-        signal(&publisher, Signal::TERM);
-        end(publisher).succeeded();
+        publisher.signal(Signal::TERM);
+        publisher.end().succeeded();
     }
 }
 
@@ -131,10 +131,10 @@ fn a_slow_subscriber_slows_a_strict_publisher_and_loses_nothing() {
         stage.start(&format!("subscribe KEY --mode strict --check-seq --json --timeout 120 {delay}"))
     });
     stage
-        .run("publish KEY --pattern seq --size 64x64 --frames 100 --fps 0 --ring 2 --policy strict-wait --wait-for 2 --wait-timeout 120")
+        .run(&format!("publish KEY --pattern seq --size 64x64 --frames 100 --fps 0 --ring 2 {}", strict(2)))
         .succeeded();
     for reader in readers {
-        let report = end(reader).succeeded().json();
+        let report = reader.end().succeeded().json();
         let seen = ["frames", "dropped", "torn", "first_seq", "last_seq"]
             .map(|field| report[field].as_u64().unwrap());
         assert_eq!(seen, [100, 0, 0, 1, 100]);

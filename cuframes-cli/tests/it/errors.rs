@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 
 use rustix::process::{Signal, geteuid};
 
-use crate::stage::{Stage, end, signal, video, wait_until};
+use crate::stage::{Ended, Process, Stage, strict, video, wait_until};
 
 const FAILED: i32 = 1;
 const WRONG_USAGE: i32 = 2;
@@ -18,7 +18,7 @@ fn error(stage: &Stage, line: &str, code: i32) -> String {
 }
 
 #[track_caller]
-fn one_line(ended: &crate::stage::Ended, code: i32) -> String {
+fn one_line(ended: &Ended, code: i32) -> String {
     assert_eq!(ended.code(), Some(code), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     let line = ended.stderr.trim_end().strip_prefix("cuframes: ").expect("the name of the program");
@@ -105,9 +105,9 @@ fn a_run_directory_that_is_missing_or_closed_is_named() {
     }
     fs::set_permissions(stage.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(stage.run_dir(), fs::Permissions::from_mode(0o500)).unwrap();
-    match command.spawn() {
+    match Process::try_start(&mut command) {
         Ok(child) => {
-            let text = one_line(&end(child), FAILED);
+            let text = one_line(&child.end(), FAILED);
             assert!(text.contains("not allowed to") && text.contains("/run"), "{text}");
         }
         Err(error) => eprintln!("skipped the closed directory: nobody else may run the program: {error}"),
@@ -122,8 +122,8 @@ fn a_second_publisher_of_a_key_is_refused_and_the_first_goes_on() {
     let text = error(&stage, "publish KEY --pattern bars", FAILED);
     assert!(text.contains("exists already") && text.contains("use another key"), "{text}");
     stage.run("subscribe KEY --frames 3 --timeout 120").succeeded();
-    signal(&first, Signal::TERM);
-    end(first).succeeded();
+    first.signal(Signal::TERM);
+    first.end().succeeded();
 }
 
 #[test]
@@ -159,13 +159,9 @@ fn a_video_that_is_cut_ends_the_stream_with_an_error_on_both_sides() {
     clip.truncate(clip.len() - 1);
     fs::write(stage.path("cut.y4m"), clip).unwrap();
     let reader = stage.start("subscribe KEY --mode strict --json --timeout 120");
-    let text = error(
-        &stage,
-        "publish KEY --y4m DIR/cut.y4m --policy strict-wait --wait-for 1 --wait-timeout 120",
-        FAILED,
-    );
+    let text = error(&stage, &format!("publish KEY --y4m DIR/cut.y4m {}", strict(1)), FAILED);
     assert!(text.contains("frame 3 of") && text.contains("ends in the middle"), "{text}");
-    let reader = end(reader);
+    let reader = reader.end();
     assert_eq!((reader.code(), &reader.json()["frames"]), (Some(FAILED), &2.into()), "{reader:?}");
     assert_eq!(reader.json()["end"], "failure");
 }
@@ -186,18 +182,16 @@ fn a_stalled_stream_ends_a_subscriber_that_does_not_want_to_wait() {
     let reader = stage.run("subscribe KEY --json --timeout 0.2");
     assert_eq!((reader.code(), &reader.json()["end"]), (Some(FAILED), &"failure".into()), "{reader:?}");
     assert!(reader.stderr.contains("no frame for 200ms"), "{reader:?}");
-    signal(&publisher, Signal::TERM);
-    end(publisher).succeeded();
+    publisher.signal(Signal::TERM);
+    publisher.end().succeeded();
 }
 
 #[test]
 fn bytes_that_are_not_the_frames_own_fail_the_check() {
     let stage = Stage::new();
     let reader = stage.start("subscribe KEY --mode strict --check-seq --json --timeout 120");
-    stage
-        .run("publish KEY --pattern noise --size 64x4 --frames 5 --policy strict-wait --wait-for 1 --wait-timeout 120")
-        .succeeded();
-    let reader = end(reader);
+    stage.run(&format!("publish KEY --pattern noise --size 64x4 --frames 5 {}", strict(1))).succeeded();
+    let reader = reader.end();
     assert_eq!((reader.code(), &reader.json()["torn"]), (Some(FAILED), &5.into()), "{reader:?}");
     assert!(reader.stderr.contains("5 of 5 frames"), "{reader:?}");
 }
@@ -211,8 +205,8 @@ fn a_format_that_y4m_does_not_have_is_refused_by_the_subscriber() {
     assert_eq!(reader.code(), Some(FAILED));
     assert!(reader.stderr.contains("only i420, nv12, i444 and gray8 fit"), "{reader:?}");
     assert!(!stage.path("out.y4m").exists());
-    signal(&publisher, Signal::TERM);
-    end(publisher).succeeded();
+    publisher.signal(Signal::TERM);
+    publisher.end().succeeded();
 }
 
 #[test]
@@ -222,9 +216,9 @@ fn a_killed_publisher_is_an_error_of_its_subscribers_and_stands_in_nobodys_way()
     stage.wait_for_socket();
     let reader = stage.start("subscribe KEY --y4m DIR/out.y4m --timeout 120");
     wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
-    signal(&killed, Signal::KILL);
-    end(killed);
-    let reader = end(reader);
+    killed.signal(Signal::KILL);
+    killed.end();
+    let reader = reader.end();
     assert_eq!(reader.code(), Some(FAILED), "{reader:?}");
     stage.run("publish KEY --pattern seq --size 64x4 --frames 1").succeeded();
     assert!(stage.leftovers().is_empty());

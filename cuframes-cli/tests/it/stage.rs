@@ -1,12 +1,13 @@
 //! A place of its own for every test: a run directory, a key that nobody else has, and the program itself.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A run directory and a key.
@@ -54,12 +55,12 @@ impl Stage {
         command
     }
 
-    pub(crate) fn start(&self, line: &str) -> Child {
-        self.cuframes(line).spawn().unwrap()
+    pub(crate) fn start(&self, line: &str) -> Process {
+        Process::start(&mut self.cuframes(line))
     }
 
     pub(crate) fn run(&self, line: &str) -> Ended {
-        end(self.start(line))
+        self.start(line).end()
     }
 
     /// Waits until the publisher listens.
@@ -90,6 +91,43 @@ impl Drop for Stage {
     }
 }
 
+/// A program that runs; killed on drop, so that a test that fails leaves nothing running.
+pub(crate) struct Process(Option<Child>);
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self::try_start(command).unwrap()
+    }
+
+    pub(crate) fn try_start(command: &mut Command) -> io::Result<Self> {
+        Ok(Self(Some(command.spawn()?)))
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.0.as_ref().unwrap()), signal).unwrap();
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(mut self) -> Ended {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 impl Ended {
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
@@ -108,10 +146,9 @@ impl Ended {
     }
 }
 
-pub(crate) fn end(child: Child) -> Ended {
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+/// Options of a publisher that waits for `subscribers`, and then for every frame to be taken by all of them.
+pub(crate) fn strict(subscribers: usize) -> String {
+    format!("--policy strict-wait --wait-for {subscribers} --wait-timeout 120")
 }
 
 /// Waits for something that is bound to happen; how fast does not matter.
@@ -122,10 +159,6 @@ pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(120), "{what} did not come");
         sleep(Duration::from_millis(5));
     }
-}
-
-pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
-    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }
 
 /// A y4m video with `frames` frames of `bytes` bytes that all differ.

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use crate::stage::{Stage, end, frames, read_all, video};
+use crate::stage::{Process, Stage, frames, read_all, strict, video};
 
 /// A clip made by ffmpeg where it is installed, else one that is made here.
 fn clip(stage: &Stage) -> Vec<u8> {
@@ -30,13 +30,10 @@ fn strict_subscribers_write_the_published_video_byte_for_byte() {
             })
             .collect();
         stage
-            .run(&format!(
-                "publish KEY --y4m DIR/clip.y4m --fps 0 --ring 3 --policy strict-wait --wait-for {subscribers} \
-                 --wait-timeout 120"
-            ))
+            .run(&format!("publish KEY --y4m DIR/clip.y4m --fps 0 --ring 3 {}", strict(subscribers)))
             .succeeded();
         for (n, writer) in writers.into_iter().enumerate() {
-            let report = end(writer).succeeded().json();
+            let report = writer.end().succeeded().json();
             assert_eq!(
                 (&report["frames"], &report["dropped"], &report["end"]),
                 (&40.into(), &0.into(), &"stream".into())
@@ -57,15 +54,15 @@ fn a_video_of_any_8_bit_format_and_odd_size_goes_from_pipe_to_pipe() {
         let clip = video(&format!("W7 H5 F25:1 C{colour_space}"), bytes, 20);
         fs::write(stage.path("clip.y4m"), &clip).unwrap();
         let mut reader = stage.start("subscribe KEY --mode strict --y4m - --rate 25 --timeout 120");
-        let publisher = stage
-            .cuframes("publish KEY --y4m - --fps 0 --policy strict-wait --wait-for 1 --wait-timeout 120")
-            .stdin(File::open(stage.path("clip.y4m")).unwrap())
-            .spawn()
-            .unwrap();
-        let written = read_all(reader.stdout.take().unwrap());
+        let publisher = Process::start(
+            stage
+                .cuframes(&format!("publish KEY --y4m - --fps 0 {}", strict(1)))
+                .stdin(File::open(stage.path("clip.y4m")).unwrap()),
+        );
+        let written = read_all(reader.child().stdout.take().unwrap());
         assert!(written == clip, "{colour_space}");
-        end(publisher).succeeded();
-        let reader = end(reader).succeeded();
+        publisher.end().succeeded();
+        let reader = reader.end().succeeded();
         assert!(reader.stderr.contains("20 frames"), "the summary makes way for the video: {reader:?}");
     }
 }
@@ -76,18 +73,14 @@ fn a_repeated_video_and_an_nv12_pattern_come_out_whole() {
     let clip = video("W6 H4 F25:1 C420jpeg", 36, 2);
     fs::write(stage.path("clip.y4m"), &clip).unwrap();
     let reader = stage.start("subscribe KEY --mode strict --y4m DIR/out.y4m --timeout 120");
-    stage
-        .run("publish KEY --y4m DIR/clip.y4m --loop --frames 5 --fps 0 --policy strict-wait --wait-for 1 --wait-timeout 120")
-        .succeeded();
-    end(reader).succeeded();
+    stage.run(&format!("publish KEY --y4m DIR/clip.y4m --loop --frames 5 --fps 0 {}", strict(1))).succeeded();
+    reader.end().succeeded();
     let (one, both) = (&frames(&clip)[..42], frames(&clip));
     assert_eq!(frames(&fs::read(stage.path("out.y4m")).unwrap()), [both, both, one].concat());
 
     let reader = stage.start("subscribe KEY --mode strict --y4m DIR/bars.y4m --timeout 120");
-    stage
-        .run("publish KEY --pattern bars --size 16x2 --frames 1 --policy strict-wait --wait-for 1 --wait-timeout 120")
-        .succeeded();
-    end(reader).succeeded();
+    stage.run(&format!("publish KEY --pattern bars --size 16x2 --frames 1 {}", strict(1))).succeeded();
+    reader.end().succeeded();
     let bars = fs::read(stage.path("bars.y4m")).unwrap();
     assert_eq!(frames(&bars).len(), "FRAME\n".len() + 16 * 2 + 2 * 8);
 }
@@ -100,16 +93,16 @@ fn ffmpeg_reads_what_a_subscriber_writes_to_a_pipe() {
     }
     let stage = Stage::new();
     let mut reader = stage.start("subscribe KEY --mode strict --y4m - --timeout 120");
-    let ffmpeg = Command::new("ffmpeg")
-        .args("-v error -i - -f framemd5 -".split(' '))
-        .stdin(reader.stdout.take().unwrap())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let ffmpeg = Process::start(
+        Command::new("ffmpeg")
+            .args("-v error -i - -f framemd5 -".split(' '))
+            .stdin(reader.child().stdout.take().unwrap())
+            .stdout(Stdio::piped()),
+    );
     stage
-        .run("publish KEY --pattern bars --size 64x48 --frames 10 --fps 0 --policy strict-wait --wait-for 1 --wait-timeout 120")
+        .run(&format!("publish KEY --pattern bars --size 64x48 --frames 10 --fps 0 {}", strict(1)))
         .succeeded();
-    end(reader).succeeded();
-    let ffmpeg = end(ffmpeg).succeeded();
+    reader.end().succeeded();
+    let ffmpeg = ffmpeg.end().succeeded();
     assert_eq!(ffmpeg.stdout.lines().filter(|line| !line.starts_with('#')).count(), 10);
 }
