@@ -108,7 +108,7 @@ pub(crate) fn json(report: &impl Serialize) -> Result<String, Failure> {
 pub(crate) fn print(line: &str) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{line}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(failed!("can't write to standard output: {error}"))
+            Err(failed!("can't write to standard output: {error}; check where it goes"))
         }
         _ => Ok(()),
     }

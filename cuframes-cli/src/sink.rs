@@ -76,7 +76,9 @@ fn unless_closed<T>(name: &str, result: Result<T, y4m::Error>) -> Result<Control
         Err(y4m::Error::IoError(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ControlFlow::Break(()))
         }
-        Err(y4m::Error::IoError(error)) => Err(failed!("can't write {name}: {error}")),
+        Err(y4m::Error::IoError(error)) => {
+            Err(failed!("can't write {name}: {error}; check the disk that it is on"))
+        }
         Err(error) => Err(failed!("can't write {name}: {error}")),
     }
 }

@@ -108,7 +108,7 @@ impl<'a> Video<'a> {
         };
         let file = file.map_err(|error| failed!("can't open {name}: {error}; check the path of --y4m"))?;
         let mut input = Input::new(file, signals);
-        let header = input.read_header().map_err(|error| failed!("can't read {name}: {error}"))?;
+        let header = input.read_header().map_err(|error| unreadable(&name, &error))?;
         let meta = parse_header(&header).map_err(|problem| failed!("can't publish {name}: {problem}"))?;
         let start = u64::try_from(header.len()).ok().filter(|_| repeat);
         let decoder = y4m::Decoder::new(Cursor::new(header).chain(input.clone()))
@@ -119,8 +119,7 @@ impl<'a> Video<'a> {
 
     fn next(&mut self) -> Result<Option<y4m::Frame<'_>>, Failure> {
         let (name, signals) = (&self.name, self.input.signals());
-        let can_not_read = |error| failed!("can't read {name}: {error}");
-        if self.input.is_at_end().map_err(can_not_read)? {
+        if self.input.is_at_end().map_err(|error| unreadable(name, &error))? {
             match self.start {
                 _ if signals.raised() => return Ok(None),
                 _ if self.frames == 0 => {
@@ -129,7 +128,7 @@ impl<'a> Video<'a> {
                     ));
                 }
                 None => return Ok(None),
-                Some(start) => self.input.rewind_to(start).map_err(can_not_read)?,
+                Some(start) => self.input.rewind_to(start).map_err(|error| unreadable(name, &error))?,
             }
         }
         match self.decoder.read_frame() {
@@ -218,11 +217,15 @@ fn parse_header(header: &[u8]) -> Result<FrameMeta, String> {
     FrameMeta::new(format, size('W')?, size('H')?).map_err(|error| error.to_string())
 }
 
+fn unreadable(name: &str, error: &io::Error) -> Failure {
+    failed!("can't read {name}: {error}; check that it is a file, or a pipe without --loop")
+}
+
 fn explain(error: &y4m::Error) -> String {
     match error {
         y4m::Error::EOF => "it ends in the middle; the frames before it are published".into(),
         y4m::Error::OutOfMemory => "a frame has more than 1 GiB; make the picture smaller".into(),
-        y4m::Error::IoError(error) => error.to_string(),
+        y4m::Error::IoError(error) => format!("{error}; check the disk that it is on"),
         _ => format!("it is not valid y4m; {CONVERT}"),
     }
 }

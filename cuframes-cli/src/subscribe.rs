@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cuframes_core::Gone;
+use cuframes_core::error::ErrorCode;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_mio::{Error, Frame, Subscriber};
 
@@ -132,7 +133,7 @@ impl<'a> Receiver<'a> {
                 Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
                     return Ok(ControlFlow::Break(End::Stream));
                 }
-                Err(error) => return Err(failed!("{error}")),
+                Err(error) => return Err(ended(&error)),
             }
         }
     }
@@ -171,6 +172,19 @@ impl<'a> Receiver<'a> {
         self.stats.frame(arrival, is_torn);
         sink.map_or(Ok(ControlFlow::Continue(())), Y4mSink::write)
     }
+}
+
+/// Why a subscription ended before the stream did, and what to do about it.
+fn ended(error: &Error) -> Failure {
+    let remedy = match error {
+        Error::Gone { gone: Gone::Shutdown(_), .. } => "; it says why",
+        Error::Gone { .. } => "; start its publisher again",
+        Error::Refused { refused, .. } if refused.code == ErrorCode::EVICTED => {
+            "; take frames faster, or publish with --policy drop-oldest"
+        }
+        _ => "",
+    };
+    failed!("{error}{remedy}")
 }
 
 /// How long to wait for a stream to appear, and how often to look.

@@ -141,3 +141,17 @@ fn a_slow_subscriber_slows_a_strict_publisher_and_loses_nothing() {
         assert!(report["latency_ns"]["p50"].as_u64() <= report["latency_ns"]["max"].as_u64());
     }
 }
+
+#[test]
+fn a_subscriber_that_keeps_a_strict_publisher_waiting_is_evicted_and_the_others_go_on() {
+    let stage = Stage::new();
+    let slow = stage.start("subscribe KEY --mode strict --delay 4000 --json --timeout 120");
+    let other = stage.start("subscribe KEY --mode strict --check-seq --json --timeout 120");
+    stage
+        .run(&format!("publish KEY --pattern seq --size 64x64 --frames 50 --fps 0 --ring 2 {}", strict(2)))
+        .succeeded();
+    assert_eq!(other.end().succeeded().json()["frames"], 50);
+    let slow = slow.end();
+    assert_eq!(slow.code(), Some(1), "{slow:?}");
+    assert!(slow.stderr.contains("EVICTED") && slow.stderr.contains("; take frames faster"), "{slow:?}");
+}
