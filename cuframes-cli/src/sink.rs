@@ -49,12 +49,8 @@ impl Y4mSink {
         let [width, height, num, den] =
             [meta.width, meta.height, rate.num, rate.den].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let builder = y4m::encode(width, height, Ratio::new(num, den)).with_colorspace(colorspace);
-        Ok(match unless_closed(&name, builder.write_header(file))? {
-            ControlFlow::Continue(encoder) => {
-                ControlFlow::Continue(Self { encoder, name, planes: Default::default() })
-            }
-            ControlFlow::Break(()) => ControlFlow::Break(()),
-        })
+        let header = unless_closed(&name, builder.write_header(file))?;
+        Ok(header.map_continue(|encoder| Self { encoder, name, planes: Default::default() }))
     }
 
     /// Copies a frame, so that it can be given back before it is written.
