@@ -166,9 +166,7 @@ impl<F, E: CommonEvent> Link<F, E> {
 
     /// A step of the handshake begins, for which the peer has this long (D-29).
     pub(super) fn begin_step(&mut self, timeout: Duration) {
-        if !self.closing {
-            self.deadline = Some(self.now + timeout);
-        }
+        self.deadline = Some(self.now + timeout);
     }
 
     /// Nothing is expected from the peer any more.
