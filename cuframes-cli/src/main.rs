@@ -1,2 +1,96 @@
-//! The program `cuframes`.
-fn main() {}
+//! The program `cuframes`: publish, subscribe and try out shared video streams.
+//!
+//! Exit codes: 0 all is well, 1 something failed, 2 wrong usage. An error is one line on standard error:
+//! `cuframes: <what failed>: <cause>; <what to do>`.
+
+mod args;
+mod convert;
+mod demo;
+mod error;
+mod output;
+mod pattern;
+mod publish;
+mod rate;
+mod signals;
+mod sink;
+mod source;
+mod stats;
+mod subscribe;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+use crate::error::Failure;
+use crate::signals::Signals;
+
+fn main() -> ExitCode {
+    match parse().and_then(|cli| run(&cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::print_error(&format!("cuframes: {failure}"));
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    let run_dir = cli.run_dir.as_deref();
+    let signals = Signals::install()?;
+    match &cli.command {
+        Command::Demo(args) => demo::run(args, run_dir, &signals),
+        Command::Publish(args) => publish::run(args, run_dir, &signals),
+        Command::Subscribe(args) => subscribe::run(args, run_dir, &signals),
+    }
+}
+
+/// Prints the help, if asked for, and ends the program.
+fn parse() -> Result<Cli, Failure> {
+    Cli::try_parse().map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        _ => Failure::Usage(one_line(&error.to_string())),
+    })
+}
+
+/// Puts the lines of clap's message that say what is wrong into one.
+fn one_line(message: &str) -> String {
+    let lines = message.lines().map(str::trim).take_while(|line| !is_boilerplate(line));
+    let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    let text = text.strip_prefix("error: ").unwrap_or(&text).replace(" tip: ", "; ");
+    format!("{text}; see --help")
+}
+
+fn is_boilerplate(line: &str) -> bool {
+    line.starts_with("Usage:") || line.starts_with("For more information")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage_error(line: &str) -> String {
+        one_line(&Cli::try_parse_from(line.split(' ')).unwrap_err().to_string())
+    }
+
+    #[test]
+    fn a_usage_error_is_one_line_that_says_what_would_be_right() {
+        assert_eq!(
+            usage_error("cuframes demo --ring 17"),
+            "invalid value '17' for '--ring <N>': a ring has 1 to 16 frames; see --help"
+        );
+        assert_eq!(
+            usage_error("cuframes demo --policy strict"),
+            "invalid value 'strict' for '--policy <POLICY>' [possible values: drop-oldest, strict-wait]; \
+             a similar value exists: 'strict-wait'; see --help"
+        );
+        assert_eq!(
+            usage_error("cuframes publish"),
+            "the following required arguments were not provided: <--y4m <FILE>|--pattern <PATTERN>> <KEY>; see --help"
+        );
+    }
+}

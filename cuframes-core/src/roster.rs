@@ -99,15 +99,14 @@ impl<R: Region> Roster<R> {
         if !matches!(self.seat_mut(bit), Seat::Taken(_)) {
             return;
         }
+        // First: a reader whose lease does not count any more must be able to tell.
+        self.region.subscriber(bit.get().into()).state.store(subscriber_state::DRAINING, Release);
         self.members.leave(bit);
         self.region.header().subscriber_bitmap.fetch_and(!bit.mask(), AcqRel);
         self.clear_leases(bit);
         match departure {
             Departure::Clean => self.free(bit),
-            Departure::Abrupt => {
-                self.region.subscriber(bit.get().into()).state.store(subscriber_state::DRAINING, Release);
-                *self.seat_mut(bit) = Seat::Quarantined { until: now + self.quarantine };
-            }
+            Departure::Abrupt => *self.seat_mut(bit) = Seat::Quarantined { until: now + self.quarantine },
         }
     }
 

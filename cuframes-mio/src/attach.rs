@@ -13,7 +13,7 @@ use cuframes_core::shm::{Region, StreamHeader};
 use cuframes_core::wire::FdPurpose;
 use cuframes_core::wire::hello::Stream;
 use cuframes_core::wire::subscribe::Subscribed;
-use cuframes_core::{Backend, Features, Key, SubscriberMode, Violation};
+use cuframes_core::{Backend, Features, Key, SubscriberBit, SubscriberMode, Violation};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::sync::atomic::Ordering::Acquire;
@@ -45,10 +45,16 @@ pub(crate) struct Arrivals {
 #[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) reader: RingReader<Arc<MappedRegion>, Attachment>,
-    pub(crate) header: StreamHeader,
-    pub(crate) features: Features,
     /// Readable when a frame was published. A plain v1 publisher may have none (§3.7).
     pub(crate) wake: Option<EventFd>,
+}
+
+/// What a subscriber knows about its stream once it is attached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) header: StreamHeader,
+    pub(crate) features: Features,
+    pub(crate) bit: SubscriberBit,
 }
 
 impl Arrivals {
@@ -87,7 +93,7 @@ impl Arrivals {
     ///
     /// # Errors
     /// What was sent does not hold together, or can't be mapped or used here.
-    pub(crate) fn attach(&mut self) -> Result<Option<Attached>, Error> {
+    pub(crate) fn attach(&mut self) -> Result<Option<(Attached, Facts)>, Error> {
         let (Some(stream), Some(subscribed)) = (&self.stream, self.subscribed) else { return Ok(None) };
         let features = stream.features;
         let missing = |feature, fd: &Option<OwnedFd>| features.contains(feature) && fd.is_none();
@@ -121,7 +127,8 @@ impl Arrivals {
         let plain = header.epoch == 0;
         let seat =
             Seat::new(region, attachment, header.ring_size, subscribed.bit, initial_seq, features, plain);
-        Ok(Some(Attached { reader: RingReader::new(seat, self.mode), header, features, wake }))
+        let facts = Facts { header, features, bit: subscribed.bit };
+        Ok(Some((Attached { reader: RingReader::new(seat, self.mode), wake }, facts)))
     }
 
     /// The region must be the one that HELLO_RESP spoke of.

@@ -5,6 +5,37 @@
 //! numbers refer to the protocol document, `D-n` and `X-n` to our decisions and extensions; all are in
 //! `docs/protocol.md`.
 
+//! # Example
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use cuframes_mio::core::{Format, FrameMeta, Key};
+//! use cuframes_mio::{Publisher, Subscriber};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let key: Key = format!("doc-{}", std::process::id()).parse()?;
+//! let meta = FrameMeta::new(Format::GRAY8, 640, 480)?;
+//! let publisher = Publisher::builder(key.clone(), meta).run_dir(dir.path()).create()?;
+//! let mut publisher = publisher.serve()?; // its control plane runs in a thread
+//!
+//! // Usually in another process.
+//! let mut subscriber = Subscriber::builder(key).run_dir(dir.path()).connect()?;
+//!
+//! let mut claim = publisher.claim()?;
+//! claim.bytes_mut().fill(7);
+//! claim.commit();
+//!
+//! let frame = subscriber.next(Duration::from_secs(5))?.ok_or("no frame in time")?;
+//! assert_eq!(frame.seq(), 1);
+//! assert!(frame.bytes().is_some_and(|bytes| bytes.iter().all(|byte| *byte == 7)));
+//! # drop((frame, subscriber));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`ServedPublisher`] and [`Subscriber::next`] block. In an event loop use [`Publisher`] and [`Subscriber`] as an
+//! [`EventSource`] of your own mio `Poll`, or as one file descriptor in a [`Pollable`].
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and renameat2");
 
@@ -45,3 +76,8 @@ pub use frame::Frame;
 pub use pollable::{EventSource, Pollable, Turn};
 pub use publisher::{NotEnough, Publisher, ServedPublisher};
 pub use subscriber::Subscriber;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}

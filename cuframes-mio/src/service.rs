@@ -132,6 +132,9 @@ impl Service {
 
     fn accept(&mut self, now: Instant) -> Turn {
         self.accept_again = None;
+        if self.grace.is_some() {
+            return Turn::Idle;
+        }
         for _ in 0..ACCEPT_BUDGET {
             match self.listener.accept() {
                 // One that is gone already needs no place.
@@ -271,6 +274,11 @@ impl Service {
 
     /// The process behind `bit` is gone; what it said before counts (D-20).
     fn process_gone(&mut self, now: Instant, bit: SubscriberBit) {
+        // The event may be about an earlier holder of the bit, handled after that one had left.
+        let process = process_of(&mut self.processes, bit);
+        if !process.as_ref().is_some_and(|process| process.is_dead().unwrap_or(false)) {
+            return;
+        }
         let index =
             self.peers.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.bit == Some(bit)));
         if let Some((index, peer)) = index.and_then(|index| Some((index, self.peer(index)?))) {
@@ -319,7 +327,7 @@ impl EventSource for Service {
         let first = self.registration.as_ref().map_or(0, |(_, first)| *first);
         let number = token.0.saturating_sub(first);
         Ok(match number {
-            LISTENER if self.grace.is_none() => self.accept(now),
+            LISTENER => self.accept(now),
             BELL => {
                 self.shared.service_bell.drain()?;
                 if let Some(reason) = self.shared.stop_requested() {

@@ -11,7 +11,7 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::attach::{Arrivals, Attached};
+use crate::attach::{Arrivals, Attached, Facts};
 use crate::clock;
 use crate::conn::Conn;
 use crate::connect::SubscriberBuilder;
@@ -32,6 +32,8 @@ pub struct Subscriber {
     conn: Conn<SubscriberSession<OwnedFd>>,
     /// What the handshake has brought so far.
     arrivals: Arrivals,
+    facts: Option<Facts>,
+    /// Until there are no more frames.
     attached: Option<Attached>,
     /// The publisher said SHUTDOWN; what is published is still handed out (D-30).
     shutdown: Option<Gone>,
@@ -58,6 +60,7 @@ impl Subscriber {
             key: arrivals.key().clone(),
             conn,
             arrivals,
+            facts: None,
             attached: None,
             shutdown: None,
             closed: None,
@@ -131,16 +134,17 @@ impl Subscriber {
         }
     }
 
-    /// Whether the handshake is complete; then the facts about the stream are there.
+    /// Whether the handshake is complete. From then on the facts about the stream below are there, also when it has
+    /// ended.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
-        self.attached.is_some()
+        self.facts.is_some()
     }
 
     /// What the stream's region says about it, once [ready](Self::is_ready).
     #[must_use]
     pub fn header(&self) -> Option<&StreamHeader> {
-        self.attached.as_ref().map(|attached| &attached.header)
+        self.facts.as_ref().map(|facts| &facts.header)
     }
 
     /// Geometry of every frame, once [ready](Self::is_ready).
@@ -152,13 +156,13 @@ impl Subscriber {
     /// The assigned bit, once [ready](Self::is_ready).
     #[must_use]
     pub fn bit(&self) -> Option<SubscriberBit> {
-        self.attached.as_ref().map(|attached| attached.reader.seat().bit())
+        self.facts.as_ref().map(|facts| facts.bit)
     }
 
     /// The extensions in force, once [ready](Self::is_ready).
     #[must_use]
     pub fn features(&self) -> Option<Features> {
-        self.attached.as_ref().map(|attached| attached.features)
+        self.facts.as_ref().map(|facts| facts.features)
     }
 
     /// The stream's key.
@@ -221,7 +225,7 @@ impl Subscriber {
                 SubscriberEvent::Closed(closed) => self.close(closed),
                 _ => {}
             }
-            if self.attached.is_none() && self.closed.is_none() {
+            if self.facts.is_none() && self.closed.is_none() {
                 self.attach(now);
             }
         }
@@ -231,7 +235,7 @@ impl Subscriber {
     /// Attaches as soon as everything needed has arrived.
     fn attach(&mut self, now: Instant) {
         let attached = self.arrivals.attach().and_then(|attached| {
-            if let (Some(attached), Some((registry, first))) = (&attached, &self.registration) {
+            if let (Some((attached, _)), Some((registry, first))) = (&attached, &self.registration) {
                 attached
                     .register(registry, wake_token(*first))
                     .map_err(|error| Error::system(&self.key, error))?;
@@ -240,8 +244,8 @@ impl Subscriber {
         });
         match attached {
             Ok(None) => {}
-            Ok(Some(attached)) => {
-                self.attached = Some(attached);
+            Ok(Some((attached, facts))) => {
+                (self.attached, self.facts) = (Some(attached), Some(facts));
                 let _ = self.conn.session.attached(now);
             }
             Err(error) => {

@@ -308,3 +308,27 @@ fn the_region_shows_who_is_subscribed() {
     assert_eq!(words.wake_mode.load(Relaxed), 1);
     assert_eq!(ring.region.header.subscriber_bitmap.load(Relaxed), 0b10);
 }
+
+#[test]
+fn numbers_that_no_writer_publishes_are_no_frames() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let (mut strict, mut newest) = (ring.join(STRICT, LEASE), ring.join(NEWEST, Features::NONE));
+    ring.region.header.global_seq.store(u64::MAX, Relaxed);
+    assert!(strict.next().is_none() && newest.next().is_none());
+    ring.region.header.global_seq.store(u64::MAX - 1, Relaxed);
+    assert!(strict.next().is_none() && newest.next().is_none());
+    assert_eq!(ring.publish(0), 1);
+    assert_eq!((drain(&mut strict), drain(&mut newest)), (vec![(1, 0)], vec![(1, 0)]));
+}
+
+#[test]
+fn a_leased_frame_stays_intact_while_the_writer_puts_its_number_back() {
+    let mut ring = HeapRing::new(1, Policy::DROP_OLDEST);
+    let mut reader = ring.join(NEWEST, LEASE);
+    ring.publish(0);
+    let frame = reader.next().unwrap();
+    // As a writer does for a moment before it sees the lease.
+    ring.region.slots[0].seq.store(u64::MAX, Relaxed);
+    assert!(frame.is_intact());
+    assert_eq!(frame.release(), Ok(()));
+}

@@ -85,6 +85,10 @@ fn run(slots: u64, policy: Policy, readers: &[(SubscriberMode, Features)]) -> Ve
     let seen: Vec<Seen> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let newest = ring.writer.newest();
     assert!(seen.iter().all(|seen| seen.last <= newest));
+    assert!(
+        ring.region.slots.iter().all(|slot| slot.lease_bitmap.load(Relaxed) == 0),
+        "a lease was left behind"
+    );
     seen
 }
 
@@ -120,5 +124,40 @@ fn nobody_loses_a_frame_under_strict_wait() {
                 assert_eq!((frames, lost, overwritten, last), (FRAMES, 0, 0, FRAMES), "ring of {slots}");
             }
         }
+    }
+}
+
+/// Frames without bytes: the writer wants every slot again and again, also those that are just being leased.
+#[test]
+fn a_writer_that_never_rests_neither_breaks_nor_keeps_a_lease() {
+    for slots in [2, 3, 8] {
+        let mut ring = HeapRing::new(slots, Policy::DROP_OLDEST);
+        let done = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> = [NEWEST, STRICT, STRICT]
+            .map(|mode| (ring.join(mode, Features::LEASE), Arc::clone(&done)))
+            .into_iter()
+            .map(|(mut reader, done)| {
+                thread::spawn(move || {
+                    while !done.load(Relaxed) {
+                        if let Some(frame) = reader.next() {
+                            assert_eq!(frame.release(), Ok(()));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut published = 0;
+        while published < 500_000 {
+            if let Ok(claim) = ring.writer.claim() {
+                let _ = claim.commit(0, 0);
+                published += 1;
+            }
+        }
+        done.store(true, Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert!(
+            ring.region.slots.iter().all(|slot| slot.lease_bitmap.load(Relaxed) == 0),
+            "a lease was left behind"
+        );
     }
 }

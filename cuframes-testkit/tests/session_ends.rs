@@ -85,7 +85,7 @@ fn the_end_of_the_connection_after_shutdown_keeps_its_reason() {
 
 #[test]
 fn shutdown_before_there_is_a_reader_ends_the_session() {
-    for state in ["Hello", "Subscribe", "Attaching"] {
+    for state in ["Hello", "Subscribe"] {
         let mut subscriber = subscriber_in(state);
         feed(&mut subscriber, &encoded(|out| Shutdown { reason: UPGRADE }.encode(out)), &[]);
         assert_eq!(
@@ -95,6 +95,22 @@ fn shutdown_before_there_is_a_reader_ends_the_session() {
         );
         assert!(subscriber.is_closed());
     }
+}
+
+#[test]
+fn a_subscriber_that_is_admitted_may_still_attach_after_shutdown_and_read_what_is_published() {
+    let mut subscriber = subscriber_in("Attaching");
+    let mut bytes = vector("event_fd_wake");
+    bytes.extend(encoded(|out| Shutdown { reason: UPGRADE }.encode(out)));
+    feed(&mut subscriber, &bytes, &[7]);
+    assert!(matches!(
+        events(&mut subscriber)[..],
+        [SubscriberEvent::Fd { fd: 7, .. }, SubscriberEvent::Shutdown(UPGRADE)]
+    ));
+    assert!(subscriber.poll_timeout().is_some(), "the handshake still has its deadline");
+    subscriber.attached(Instant::ZERO).unwrap();
+    assert_eq!((subscriber.poll_timeout(), subscriber.is_closed()), (None, false));
+    assert!(subscriber.attached(Instant::ZERO).is_err(), "only once");
 }
 
 #[test]

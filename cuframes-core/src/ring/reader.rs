@@ -128,9 +128,14 @@ impl<R: Region, O: Outside> Seat<R, O> {
 
     /// Whether `slot` has held frame `seq` during everything that was read from it up to now (D-4).
     pub(super) fn is_intact(&self, slot: usize, seq: u64) -> bool {
-        // SYNC POINT: slot-validity. The fence keeps this load after the loads of the frame's bytes.
+        // SYNC POINT: slot-validity. The fence keeps these loads after the loads of the frame's bytes.
         R::Word::fence(Acquire);
-        self.region.slot(slot).seq.load(Relaxed) == seq
+        match self.region.slot(slot).seq.load(Relaxed) {
+            // The writer wanted the slot and is putting the number back. It writes only if our lease does not count any
+            // more, and then the slot of this subscriber said so before.
+            INVALID_SEQ if self.leases() => self.is_held(),
+            found => found == seq,
+        }
     }
 
     /// Gives the lease of `slot` back.
@@ -187,7 +192,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             // SYNC POINT: publish
             let newest = self.seat.region.header().global_seq.load(Acquire);
             self.looked = newest;
-            if newest <= self.cursor {
+            // A number that names no frame can only have been written by somebody else (D-23).
+            if newest <= self.cursor || newest == INVALID_SEQ {
                 return None;
             }
             let wanted = if self.mode == SubscriberMode::STRICT_ORDER { self.cursor + 1 } else { newest };
@@ -264,7 +270,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             return None;
         }
         let (pts_ns, written) = (words.pts_ns.load(Relaxed), words.written_bytes.load(Relaxed));
-        seat.is_intact(slot, seq)
+        // A lease keeps these, too.
+        (seat.leases() || seat.is_intact(slot, seq))
             .then(|| Frame::new(Arc::clone(seat), seq, slot, pts_ns.cast_signed(), written))
     }
 

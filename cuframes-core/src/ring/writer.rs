@@ -153,6 +153,8 @@ impl<R: Region> RingWriter<R> {
             words.seq.store(self.held(slot), Release);
             return Err(leases);
         }
+        // SYNC POINT: slot-validity. Whoever reads what is written from here on also sees that its lease does not count.
+        R::Word::fence(Release);
         self.set_held(slot, INVALID_SEQ);
         Ok(())
     }

@@ -107,11 +107,12 @@ impl<F> SubscriberSession<F> {
     /// If there was no [`SubscriberEvent::Subscribed`], or this was said before.
     pub fn attached(&mut self, now: Instant) -> Result<(), Misuse> {
         self.link.advance(now);
-        if !matches!(self.side.state, State::Attaching) {
-            return Err(Misuse::WrongState { command: "attached", state: self.side.state.name() });
+        match &mut self.side.state {
+            state @ State::Attaching => *state = State::Ready,
+            State::ShuttingDown { is_attached: is_attached @ false, .. } => *is_attached = true,
+            state => return Err(Misuse::WrongState { command: "attached", state: state.name() }),
         }
         self.link.end_steps();
-        self.side.state = State::Ready;
         Ok(())
     }
 
@@ -151,7 +152,7 @@ impl<F> Session for SubscriberSession<F> {
 
     fn handle_eof(&mut self, now: Instant) {
         let gone = match self.side.state {
-            State::ShuttingDown(reason) => Gone::Shutdown(reason),
+            State::ShuttingDown { reason, .. } => Gone::Shutdown(reason),
             _ => Gone::Disconnected,
         };
         self.link.handle_eof(now, gone);
@@ -213,8 +214,8 @@ enum State {
     Attaching,
     /// Frames are read.
     Ready,
-    /// SHUTDOWN came: the last frames are read.
-    ShuttingDown(ShutdownReason),
+    /// SHUTDOWN came: the last frames are read, by a driver that has everything mapped or is about to.
+    ShuttingDown { reason: ShutdownReason, is_attached: bool },
 }
 
 impl State {
@@ -224,7 +225,7 @@ impl State {
             Self::Subscribe => "Subscribe",
             Self::Attaching => "Attaching",
             Self::Ready => "Ready",
-            Self::ShuttingDown(_) => "ShuttingDown",
+            Self::ShuttingDown { .. } => "ShuttingDown",
         }
     }
 }
@@ -244,17 +245,22 @@ impl Side {
                 self.event_fd(link, payload)?;
             }
             // What comes after SHUTDOWN is without effect.
-            (State::ShuttingDown(_), MessageType::EVENT_FD) => drop(link.take_fd()?),
-            (State::ShuttingDown(_), MessageType::SHUTDOWN) => {}
+            (State::ShuttingDown { .. }, MessageType::EVENT_FD) => drop(link.take_fd()?),
+            (State::ShuttingDown { .. }, MessageType::SHUTDOWN) => {}
             (state, MessageType::SHUTDOWN) => {
                 let Shutdown { reason } = Shutdown::decode(payload)?;
-                // A reader may finish what is published (D-30); before there is a reader, nothing is left to do.
-                if matches!(state, State::Ready) {
-                    link.emit(SubscriberEvent::Shutdown(reason));
-                    self.state = State::ShuttingDown(reason);
-                } else {
-                    link.abort(Closed::Gone(Gone::Shutdown(reason)));
-                }
+                // A reader may finish what is published (D-30). It is one from SUBSCRIBE_RESP on: the publisher counts
+                // on it from then, and all that it needs has been sent.
+                let is_attached = match state {
+                    State::Attaching => false,
+                    State::Ready => true,
+                    _ => {
+                        link.abort(Closed::Gone(Gone::Shutdown(reason)));
+                        return Ok(());
+                    }
+                };
+                link.emit(SubscriberEvent::Shutdown(reason));
+                self.state = State::ShuttingDown { reason, is_attached };
             }
             (_, MessageType::PONG) if self.pings > 0 => {
                 self.pings -= 1;

@@ -1,0 +1,336 @@
+//! The command line: commands, options and the values they take.
+//!
+//! Whatever can be judged without looking at the machine is judged here and is wrong usage (exit code 2).
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use cuframes_core::wire::hello::ConsumerName;
+use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
+
+use crate::rate::Rate;
+
+/// Share video frames between processes on one host, without copying them.
+#[derive(Parser, Debug)]
+#[command(name = "cuframes", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    /// Directory of the streams' sockets [default: $CUFRAMES_RUN_DIR, /run/cuframes,
+    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run one publisher and several subscribers, check every byte and show what it costs
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Publish a y4m video or a test pattern as a stream
+    #[command(after_help = PUBLISH_EXAMPLES)]
+    Publish(PublishArgs),
+    /// Subscribe to a stream: measure it, check it, or write it as a y4m video
+    #[command(after_help = SUBSCRIBE_EXAMPLES)]
+    Subscribe(SubscribeArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Number of subscriber processes, 1 to 31
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub(crate) subscribers: u8,
+    /// Number of frames to publish
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: u64,
+    #[arg(long, value_name = "WxH", default_value = "1920x1080", help = SIZE_HELP)]
+    pub(crate) size: Size,
+    /// Pixel format
+    #[arg(long, default_value_t = Format::NV12, value_parser = one_of(&Format::ALL, Format::name))]
+    pub(crate) format: Format,
+    #[arg(long, value_name = "N[/D]", default_value_t = Rate::UNLIMITED, help = FPS_HELP)]
+    pub(crate) fps: Rate,
+    #[command(flatten)]
+    pub(crate) ring: RingArgs,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PublishArgs {
+    /// Name of the stream
+    pub(crate) key: Key,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Frames per second, 0 for as fast as possible [default: the video's own rate, 30 for a pattern]
+    #[arg(long, value_name = "N[/D]")]
+    pub(crate) fps: Option<Rate>,
+    /// Stop after this many frames
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: Option<u64>,
+    #[command(flatten)]
+    pub(crate) ring: RingArgs,
+    /// Publish the first frame only when this many subscribers are there
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub(crate) wait_for: Option<u8>,
+    /// How long to wait for them
+    #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds, requires = "wait_for")]
+    pub(crate) wait_timeout: Duration,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+/// Where the frames of `publish` come from.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("video or pattern").args(["y4m", "pattern"]).required(true))]
+pub(crate) struct SourceArgs {
+    /// Publish this y4m video, `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) y4m: Option<Stream>,
+    /// Publish a test pattern: moving colour bars, noise, or the frame's sequence number in every 8-byte word
+    #[arg(long, value_enum)]
+    pub(crate) pattern: Option<Pattern>,
+    #[arg(long, value_name = "WxH", default_value = "1280x720", conflicts_with = "y4m", help = SIZE_HELP)]
+    pub(crate) size: Size,
+    /// Pixel format of the pattern
+    #[arg(
+        long,
+        default_value_t = Format::NV12,
+        value_parser = one_of(&Format::ALL, Format::name),
+        conflicts_with = "y4m",
+    )]
+    pub(crate) format: Format,
+    /// Start the file again when it ends
+    #[arg(long = "loop", conflicts_with = "pattern")]
+    pub(crate) repeat: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SubscribeArgs {
+    /// Name of the stream
+    pub(crate) key: Key,
+    /// Which frames to take: always the newest one, or every frame in order
+    #[arg(
+        long,
+        default_value_t = SubscriberMode::NEWEST_ONLY,
+        value_parser = one_of(&[SubscriberMode::NEWEST_ONLY, SubscriberMode::STRICT_ORDER], SubscriberMode::name),
+    )]
+    pub(crate) mode: SubscriberMode,
+    /// Stop after this many frames
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: Option<u64>,
+    /// Name under which the publisher sees this subscriber
+    #[arg(long, default_value = "cuframes")]
+    pub(crate) name: ConsumerName,
+    /// Write the frames to this y4m video, `-` for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) y4m: Option<Stream>,
+    /// Frame rate to write into the y4m header
+    #[arg(long, value_name = "N[/D]", default_value_t = Rate::DEFAULT, value_parser = real_rate, requires = "y4m")]
+    pub(crate) rate: Rate,
+    /// Check every byte of every frame; the publisher must use `--pattern seq`
+    #[arg(long)]
+    pub(crate) check_seq: bool,
+    /// How long to wait for the stream to appear, and then for each frame
+    /// [default: 5 for the stream, no limit for a frame]
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// Hold each frame for this long, to play a slow consumer
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds, hide_default_value = true)]
+    pub(crate) delay: Duration,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+/// The ring that a publisher makes.
+#[derive(Args, Debug)]
+pub(crate) struct RingArgs {
+    /// Frames in the ring, 1 to 16
+    #[arg(long = "ring", value_name = "N", default_value = "8", value_parser = ring_size)]
+    pub(crate) slots: RingSize,
+    /// What to do about a subscriber that is slow: overwrite what it has not read, or wait for it
+    #[arg(
+        long,
+        default_value_t = Policy::DROP_OLDEST,
+        value_parser = one_of(&[Policy::DROP_OLDEST, Policy::STRICT_WAIT], Policy::name),
+    )]
+    pub(crate) policy: Policy,
+}
+
+/// How the processes of a demo talk to the one that started them.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Report progress as JSON lines to the parent process with this id, and end when it is gone
+    #[arg(long = "report-to", value_name = "PID", hide = true)]
+    pub(crate) parent: Option<i32>,
+}
+
+/// What `publish` draws without a video.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pattern {
+    Bars,
+    Noise,
+    Seq,
+}
+
+/// Width and height in pixels, both at least 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = |side: &str| side.parse().ok().filter(|&n: &u32| n > 0);
+        text.split_once('x')
+            .and_then(|(width, height)| Some(Self { width: parse(width)?, height: parse(height)? }))
+            .ok_or_else(|| {
+                format!("use WIDTHxHEIGHT such as 1280x720, each a whole number from 1 to {}", u32::MAX)
+            })
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.width, self.height)
+    }
+}
+
+/// A file, or one of the standard streams.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stream {
+    Standard,
+    File(PathBuf),
+}
+
+impl From<OsString> for Stream {
+    fn from(text: OsString) -> Self {
+        if text == "-" { Self::Standard } else { Self::File(text.into()) }
+    }
+}
+
+impl FromStr for Stream {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(OsString::from(text).into())
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standard => f.write_str("-"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Accepts the names of `values`, and lists them in the help and in the error.
+fn one_of<T>(values: &'static [T], name: fn(T) -> Option<&'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(values.iter().copied().filter_map(name)).try_map(move |text| {
+        values.iter().copied().find(|value| name(*value) == Some(&text)).ok_or("no such value")
+    })
+}
+
+fn ring_size(text: &str) -> Result<RingSize, String> {
+    text.parse()
+        .ok()
+        .and_then(RingSize::new)
+        .ok_or_else(|| format!("a ring has 1 to {} frames", RingSize::MAX))
+}
+
+/// A rate for a file: it can't be "as fast as possible".
+fn real_rate(text: &str) -> Result<Rate, String> {
+    text.parse()
+        .and_then(|rate: Rate| if rate.is_unlimited() { Err("use a rate above 0".into()) } else { Ok(rate) })
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "use a number of seconds such as 5 or 0.5".into())
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_millis).map_err(|_| "use a whole number of milliseconds".into())
+}
+
+const SIZE_HELP: &str = "Width and height in pixels; for format bytes the payload's size and 1";
+const FPS_HELP: &str = "Frames per second, 0 for as fast as possible";
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  cuframes demo
+  cuframes publish cam0 --pattern bars
+  cuframes subscribe cam0 --frames 100";
+
+const DEMO_EXAMPLES: &str = "\
+EXAMPLES:
+  cuframes demo
+  cuframes demo --subscribers 8 --policy strict-wait --ring 4
+  cuframes demo --size 1280x720 --fps 60 --frames 600 --json
+
+The exit code is 0 only if no byte of any frame was wrong and every process ended well.";
+
+const PUBLISH_EXAMPLES: &str = "\
+EXAMPLES:
+  cuframes publish cam0 --pattern bars --size 1920x1080 --fps 30
+  cuframes publish cam0 --pattern seq --policy strict-wait --wait-for 2 --frames 1000
+  ffmpeg -i in.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
+  ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -";
+
+const SUBSCRIBE_EXAMPLES: &str = "\
+EXAMPLES:
+  cuframes subscribe cam0 --frames 100
+  cuframes subscribe cam0 --mode strict --check-seq --json
+  cuframes subscribe cam0 --mode strict --y4m out.y4m
+  cuframes subscribe cam0 --y4m - | ffplay -i -";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_two_positive_32_bit_numbers() {
+        assert_eq!("1280x720".parse(), Ok(Size { width: 1280, height: 720 }));
+        assert_eq!("1x4294967295".parse(), Ok(Size { width: 1, height: u32::MAX }));
+        for text in ["", "x", "1280", "0x720", "1280x0", "1280x-1", "4294967296x1", "1280X720", "1x2x3"] {
+            assert!(text.parse::<Size>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rings_and_times_outside_their_range_are_refused() {
+        assert_eq!(ring_size("1").map(RingSize::get), Ok(1));
+        assert_eq!(ring_size("16").map(RingSize::get), Ok(16));
+        assert!(["0", "17", "-1", "many"].iter().all(|text| ring_size(text).is_err()));
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(["-1", "nan", "inf", "1e30", "soon"].iter().all(|text| seconds(text).is_err()));
+        assert!(real_rate("0").is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! `cuframes demo`: one publisher and several subscribers, each in a process of its own, and a table of what they
+//! measure.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+
+use cuframes_core::{Policy, SubscriberMode};
+use indicatif::{MultiProgress, ProgressDrawTarget};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::args::{DemoArgs, Pattern, RingArgs};
+use crate::error::{Failure, failed};
+use crate::output::{REFRESH, json, print, text_line};
+use crate::signals::Signals;
+use crate::source::pattern_meta;
+use crate::stats::{Latency, Published, Received, human};
+use crate::worker::{Report, Worker};
+
+/// Runs the demo. Fails if a byte of any frame was wrong or a process did not end well.
+pub(crate) fn run(args: &DemoArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
+    // The processes would say the same, but as wrong usage of theirs.
+    pattern_meta(Pattern::Seq, args.format, args.size)?;
+    let private = private_dir().map_err(|error| {
+        failed!("can't make a directory for the demo: {error}; set TMPDIR to another one")
+    })?;
+    let run_dir = run_dir.unwrap_or_else(|| private.path());
+    let (sender, reports) = channel();
+    let mut workers = Vec::new();
+    for (name, command) in commands(args, &key(&private)) {
+        let worker = Worker::start(workers.len(), name, &command, run_dir, &sender);
+        workers.push(worker.map_err(|error| failed!("can't start a process of the demo: {error}"))?);
+    }
+    watch(&mut workers, &reports, signals);
+    let outcome = Outcome::of(&workers);
+    print(&if args.json { json(&outcome)? } else { summary(args, &workers) })?;
+    outcome.verdict(&workers)
+}
+
+/// A directory that only we may enter, deleted on drop.
+fn private_dir() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir()
+}
+
+/// A key that is as unique as the directory's name: the regions of all run directories are in one place.
+fn key(private: &TempDir) -> String {
+    let name = private.path().file_name().unwrap_or_default().to_string_lossy();
+    format!("demo-{}", name.trim_start_matches(PREFIX))
+}
+
+/// Names and arguments of the processes, the publisher first.
+fn commands(args: &DemoArgs, key: &str) -> Vec<(String, Vec<String>)> {
+    let DemoArgs { subscribers, frames, size, format, fps, ring: RingArgs { slots, policy }, .. } = args;
+    // A publisher that waits for everybody lets everybody take every frame.
+    let mode = match *policy {
+        Policy::STRICT_WAIT => SubscriberMode::STRICT_ORDER,
+        _ => SubscriberMode::NEWEST_ONLY,
+    };
+    let publisher = format!(
+        "publish {key} --pattern seq --size {size} --format {format} --fps {fps} --frames {frames} \
+         --ring {slots} --policy {policy} --wait-for {subscribers} --wait-timeout {START_SECS}"
+    );
+    let subscriber = |n| {
+        let name = format!("subscriber-{n}");
+        let line = format!("subscribe {key} --name {name} --mode {mode} --check-seq --timeout {START_SECS}");
+        (name, line)
+    };
+    [("publisher".to_string(), publisher)]
+        .into_iter()
+        .chain((1..=*subscribers).map(subscriber))
+        .map(|(name, line)| (name, line.split(' ').map(String::from).collect()))
+        .collect()
+}
+
+/// Draws the table until every process has ended. A signal, or the first process that fails, ends them all.
+fn watch(workers: &mut [Worker], reports: &Receiver<(usize, Option<Report>)>, signals: &Signals) {
+    let table = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+    let header = table.add(text_line());
+    header.set_message(HEADER);
+    let lines: Vec<_> = workers.iter().map(|_| table.add(text_line())).collect();
+    let mut running = workers.len();
+    let mut is_stopping = false;
+    while running > 0 {
+        if let Ok((number, report)) = reports.recv_timeout(REFRESH)
+            && let (Some(worker), Some(line)) = (workers.get_mut(number), lines.get(number))
+        {
+            match report {
+                Some(report) => worker.report = Some(report),
+                None => {
+                    worker.reap();
+                    running -= 1;
+                }
+            }
+            line.set_message(row(worker));
+        }
+        let is_over = signals.raised() || workers.iter().any(|worker| worker.trouble.is_some());
+        if is_over && !is_stopping {
+            is_stopping = true;
+            workers.iter().for_each(Worker::stop);
+        }
+    }
+}
+
+/// What the demo showed: the object that `--json` prints.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    ok: bool,
+    torn: u64,
+    failed: usize,
+    publisher: Option<&'a Report>,
+    subscribers: Vec<Named<'a>>,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    report: Option<&'a Report>,
+}
+
+impl<'a> Outcome<'a> {
+    fn of(workers: &'a [Worker]) -> Self {
+        let torn = workers.iter().filter_map(|worker| worker.report.as_ref()).map(Report::torn).sum();
+        let failed = workers.iter().filter(|worker| worker.trouble.is_some()).count();
+        let named = |worker: &'a Worker| Named { name: &worker.name, report: worker.report.as_ref() };
+        Self {
+            ok: torn == 0 && failed == 0,
+            torn,
+            failed,
+            publisher: workers.first().and_then(|publisher| publisher.report.as_ref()),
+            subscribers: workers.iter().skip(1).map(named).collect(),
+        }
+    }
+
+    /// Names the first process that failed, the publisher before the others: they fail when it does.
+    fn verdict(&self, workers: &[Worker]) -> Result<(), Failure> {
+        let trouble = workers.iter().find_map(|worker| Some((&worker.name, worker.trouble.as_ref()?)));
+        match trouble {
+            Some((name, trouble)) => Err(failed!("{} processes failed; {name}: {trouble}", self.failed)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The table at the end.
+fn summary(args: &DemoArgs, workers: &[Worker]) -> String {
+    let DemoArgs { size, format, ring: RingArgs { slots, policy }, .. } = args;
+    let title = format!("{format} {size}, ring {slots}, {policy}, host memory");
+    [title, HEADER.into()].into_iter().chain(workers.iter().map(row)).collect::<Vec<_>>().join("\n")
+}
+
+/// One line of the table.
+fn row(worker: &Worker) -> String {
+    let none = String::new;
+    let [frames, fps, p50, p99, dropped, torn] = match &worker.report {
+        None => [const { String::new() }; 6],
+        Some(Report::Published(Published { frames, fps, .. })) => {
+            [frames.to_string(), format!("{fps:.1}"), none(), none(), none(), none()]
+        }
+        Some(Report::Received(Received { frames, fps, latency_ns, dropped, torn, .. })) => {
+            let latency = |pick: fn(&Latency) -> u64| latency_ns.as_ref().map(pick).map_or_else(none, human);
+            [
+                frames.to_string(),
+                format!("{fps:.1}"),
+                latency(|latency| latency.p50),
+                latency(|latency| latency.p99),
+                dropped.to_string(),
+                torn.to_string(),
+            ]
+        }
+    };
+    format!("{:<14}{frames:>9}{fps:>10}{p50:>10}{p99:>10}{dropped:>10}{torn:>10}", worker.name)
+}
+
+const PREFIX: &str = "cuframes-demo-";
+
+/// How long the processes wait for each other: long enough for a machine that is busy.
+const START_SECS: u32 = 60;
+
+const HEADER: &str = "process          frames       fps       p50       p99   dropped      torn";

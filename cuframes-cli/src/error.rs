@@ -1,0 +1,48 @@
+//! [`Failure`]: why a command did not do its job, in one line, with the exit code that goes with it.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command failed: `<what failed>: <cause>; <what to do>`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// The arguments can't be used, whatever the state of the machine is.
+    Usage(String),
+    /// Something went wrong while the command ran.
+    Failed(String),
+}
+
+impl Failure {
+    /// 2 for wrong usage, 1 for everything else.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Failed(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    /// Control characters in a cause (a file name, a peer's words) are escaped: an error is always one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(text) | Self::Failed(text)) = self;
+        for c in text.chars() {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+        }
+        Ok(())
+    }
+}
+
+/// Shorthand for a [`Failure::Failed`] with a formatted text.
+macro_rules! failed {
+    ($($text:tt)*) => { $crate::error::Failure::Failed(format!($($text)*)) };
+}
+pub(crate) use failed;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_failure_is_one_line_whatever_its_cause_contains() {
+        assert_eq!(failed!("{}: gone", "a\nb\u{1b}[2J").to_string(), r"a\nb\u{1b}[2J: gone");
+    }
+}

@@ -1,0 +1,121 @@
+//! What a command says while it runs and at its end.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use cuframes_core::Key;
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde::Serialize;
+
+use crate::args::ReportArgs;
+use crate::error::{Failure, failed};
+use crate::stats::fps;
+
+/// Shows progress a few times a second: as a line on the terminal, or as JSON lines to the parent process.
+pub(crate) struct Progress {
+    shown: Shown,
+    /// When it was shown last, and how many frames there were.
+    last: (Instant, u64),
+}
+
+enum Shown {
+    /// Nothing is drawn where standard error is no terminal. The line is cleared on drop.
+    Line(ProgressBar),
+    Json,
+}
+
+impl Progress {
+    /// Ends this process when its parent does, if there is one to report to.
+    pub(crate) fn start(args: &ReportArgs) -> Result<Self, Failure> {
+        let shown = match args.parent {
+            Some(parent) => {
+                follow(parent)?;
+                Shown::Json
+            }
+            None => Shown::Line(text_line()),
+        };
+        Ok(Self { shown, last: (Instant::now(), 0) })
+    }
+
+    /// Shows a report if it is time for one. `report` gets the rate since the last one.
+    pub(crate) fn show<R>(
+        &mut self,
+        now: Instant,
+        frames: u64,
+        report: impl FnOnce(f64) -> R,
+    ) -> Result<(), Failure>
+    where
+        R: Serialize + Display,
+    {
+        let (since, earlier) = self.last;
+        let elapsed = now.saturating_duration_since(since);
+        if elapsed < REFRESH {
+            return Ok(());
+        }
+        self.last = (now, frames);
+        let report = report(fps(frames.saturating_sub(earlier), elapsed));
+        match &self.shown {
+            Shown::Line(line) => line.set_message(report.to_string()),
+            Shown::Json => print(&json(&report)?)?,
+        }
+        Ok(())
+    }
+
+    /// Clears the line and puts the final report into words, or into JSON if that is wanted.
+    pub(crate) fn finish<R>(self, key: &Key, report: &R, as_json: bool) -> Result<String, Failure>
+    where
+        R: Serialize + Display,
+    {
+        match self.shown {
+            Shown::Line(_) if !as_json => Ok(format!("{key}: {report}")),
+            _ => json(report),
+        }
+    }
+}
+
+/// A line of text on a terminal, in place of a progress bar.
+pub(crate) fn text_line() -> ProgressBar {
+    let line = ProgressBar::no_length();
+    // Without `wide_msg` a line that is longer than the terminal would wrap and leave its rest behind.
+    line.set_style(
+        ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    line
+}
+
+/// Asks for SIGTERM when the parent process ends.
+fn follow(parent: i32) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| failed!("can't follow process {parent}: {error}"))?;
+    // It may have ended before we asked.
+    if getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent) {
+        Ok(())
+    } else {
+        Err(failed!("can't report to process {parent}: it is not the parent process"))
+    }
+}
+
+/// A report as one line of JSON.
+pub(crate) fn json(report: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(report).map_err(|error| failed!("can't write a report: {error}"))
+}
+
+/// Writes a line to standard output. If its reader is gone, it wants no more: that is fine.
+pub(crate) fn print(line: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout().lock(), "{line}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(failed!("can't write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line to standard error, where nobody can be told of a failure.
+pub(crate) fn print_error(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Five times a second: often enough to look alive, seldom enough to cost nothing.
+pub(crate) const REFRESH: Duration = Duration::from_millis(200);

@@ -1,0 +1,111 @@
+//! `cuframes publish`: a video or a test pattern as a stream.
+
+use std::path::Path;
+use std::time::Instant;
+
+use cuframes_core::FrameMeta;
+use cuframes_core::wire::ShutdownReason;
+use cuframes_mio::{Publisher, ServedPublisher};
+
+use crate::args::PublishArgs;
+use crate::error::{Failure, failed};
+use crate::output::{Progress, REFRESH, print};
+use crate::rate::Pacer;
+use crate::signals::Signals;
+use crate::source::Source;
+use crate::stats::{End, Published, fps};
+
+/// Publishes until the source ends, enough frames are out or a signal comes; subscribers are told why.
+pub(crate) fn run(args: &PublishArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
+    let mut progress = Progress::start(&args.report)?;
+    let mut source = match Source::open(&args.source, signals) {
+        Err(_) if signals.raised() => return Ok(()),
+        source => source?,
+    };
+    let mut publisher = create(args, run_dir, *source.meta())?;
+    let published = stream(args, &mut source, &mut publisher, &mut progress, signals);
+    let reason = if published.is_ok() { ShutdownReason::NORMAL } else { ShutdownReason::ERROR };
+    let shut_down = publisher.shut_down(reason).map_err(|error| failed!("{error}"));
+    let published = published?;
+    shut_down?;
+    print(&progress.finish(&args.key, &published, false)?)
+}
+
+fn create(args: &PublishArgs, run_dir: Option<&Path>, meta: FrameMeta) -> Result<ServedPublisher, Failure> {
+    let mut builder =
+        Publisher::builder(args.key.clone(), meta).ring_size(args.ring.slots).policy(args.ring.policy);
+    if let Some(run_dir) = run_dir {
+        builder = builder.run_dir(run_dir);
+    }
+    builder.create().and_then(Publisher::serve).map_err(|error| failed!("{error}"))
+}
+
+fn stream(
+    args: &PublishArgs,
+    source: &mut Source<'_>,
+    publisher: &mut ServedPublisher,
+    progress: &mut Progress,
+    signals: &Signals,
+) -> Result<Published, Failure> {
+    wait_for_subscribers(args, publisher, progress, signals)?;
+    let meta = *source.meta();
+    let start = Instant::now();
+    let mut pacer = Pacer::new(args.fps.unwrap_or_else(|| source.rate()), start);
+    let (mut frames, mut last) = (0, start);
+    let end = loop {
+        if signals.raised() {
+            break End::Signal;
+        }
+        if Some(frames) == args.frames {
+            break End::Frames;
+        }
+        // Read before a slot is taken: nobody can have a slot while it is being written.
+        let Some(picture) = source.next()? else { break End::Stream };
+        let delay = pacer.delay(Instant::now());
+        if !delay.is_zero() && signals.wait(delay) {
+            break End::Signal;
+        }
+        let mut claim = publisher.claim().map_err(|error| failed!("{error}"))?;
+        let seq = claim.seq().get();
+        picture.write(&meta, seq, claim.bytes_mut());
+        claim.commit();
+        frames += 1;
+        last = Instant::now();
+        progress.show(last, frames, |fps| report(publisher, frames, fps, None))?;
+    };
+    // A signal ends a video as if it had no more frames.
+    let end = if signals.raised() { End::Signal } else { end };
+    Ok(report(publisher, frames, fps(frames.saturating_sub(1), last - start), Some(end)))
+}
+
+fn report(publisher: &ServedPublisher, frames: u64, fps: f64, end: Option<End>) -> Published {
+    Published { frames, fps, subscribers: publisher.members().len(), end }
+}
+
+/// Waits until as many subscribers are there as `--wait-for` says, or for a signal.
+fn wait_for_subscribers(
+    args: &PublishArgs,
+    publisher: &ServedPublisher,
+    progress: &mut Progress,
+    signals: &Signals,
+) -> Result<(), Failure> {
+    let wanted = args.wait_for.map_or(0, usize::from);
+    let start = Instant::now();
+    loop {
+        // In slices: a signal does not end the wait inside, and progress goes on.
+        let left = args.wait_timeout.saturating_sub(start.elapsed());
+        match publisher.wait_for(wanted, left.min(REFRESH)) {
+            Err(mut error) if left.is_zero() => {
+                error.timeout = args.wait_timeout;
+                return Err(failed!(
+                    "stream {}: {error}; start the others, or raise --wait-timeout",
+                    args.key
+                ));
+            }
+            Err(_) if !signals.raised() => {
+                progress.show(Instant::now(), 0, |fps| report(publisher, 0, fps, None))?;
+            }
+            _ => return Ok(()),
+        }
+    }
+}

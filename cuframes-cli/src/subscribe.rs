@@ -1,0 +1,178 @@
+//! `cuframes subscribe`: measures a stream, checks it, or writes it as a video.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cuframes_core::Gone;
+use cuframes_core::wire::ShutdownReason;
+use cuframes_mio::{Error, Frame, Subscriber};
+
+use crate::args::{Stream, SubscribeArgs};
+use crate::error::{Failure, failed};
+use crate::output::{Progress, REFRESH, print, print_error};
+use crate::pattern::is_seq;
+use crate::signals::Signals;
+use crate::sink::Y4mSink;
+use crate::stats::{Arrival, End, Received, Stats};
+
+/// Takes frames until the stream ends, enough of them have come or a signal does; then says what came.
+pub(crate) fn run(args: &SubscribeArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
+    let mut progress = Progress::start(&args.report)?;
+    let mut receiver = Receiver::new(args, signals);
+    let end = match connect(args, run_dir, signals)? {
+        Some(mut subscriber) => receiver.run(&mut subscriber, &mut progress),
+        None => Ok(End::Signal),
+    };
+    let reason = *end.as_ref().unwrap_or(&End::Failure);
+    let report = receiver.stats.report(Some(reason));
+    let text = progress.finish(&args.key, &report, args.json)?;
+    // The video has standard output to itself.
+    if args.y4m == Some(Stream::Standard) {
+        print_error(&text);
+    } else {
+        print(&text)?;
+    }
+    end?;
+    match report {
+        Received { torn: 0, .. } => Ok(()),
+        Received { torn, frames, .. } => Err(failed!(
+            "{torn} of {frames} frames of stream {} hold bytes that are not theirs; does it have --pattern seq?",
+            args.key
+        )),
+    }
+}
+
+/// Waits for the stream to appear. `None` if a signal came first.
+fn connect(
+    args: &SubscribeArgs,
+    run_dir: Option<&Path>,
+    signals: &Signals,
+) -> Result<Option<Subscriber>, Failure> {
+    let start = Instant::now();
+    loop {
+        let mut builder = Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode);
+        if let Some(run_dir) = run_dir {
+            builder = builder.run_dir(run_dir);
+        }
+        match builder.connect() {
+            Ok(subscriber) => return Ok(Some(subscriber)),
+            Err(Error::NotFound { .. }) if start.elapsed() < args.timeout.unwrap_or(DEFAULT_TIMEOUT) => {
+                if signals.wait(RETRY) {
+                    return Ok(None);
+                }
+            }
+            Err(error) => return Err(failed!("{error}")),
+        }
+    }
+}
+
+/// Takes frames from a subscriber.
+struct Receiver<'a> {
+    args: &'a SubscribeArgs,
+    signals: &'a Signals,
+    stats: Stats,
+    /// For frames that can't be looked at where they are.
+    copy: Vec<u8>,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(args: &'a SubscribeArgs, signals: &'a Signals) -> Self {
+        Self { args, signals, stats: Stats::new(args.check_seq), copy: Vec::new() }
+    }
+
+    fn run(&mut self, subscriber: &mut Subscriber, progress: &mut Progress) -> Result<End, Failure> {
+        self.stats.joined(subscriber.bit());
+        let mut sink = None;
+        if let (Some(stream), Some(meta)) = (&self.args.y4m, subscriber.meta()) {
+            match Y4mSink::create(stream, meta, self.args.rate)? {
+                ControlFlow::Continue(created) => sink = Some(created),
+                ControlFlow::Break(()) => return Ok(End::ClosedPipe),
+            }
+        }
+        while Some(self.stats.frames()) != self.args.frames {
+            let frame = match self.next(subscriber, progress)? {
+                ControlFlow::Continue(frame) => frame,
+                ControlFlow::Break(end) => return Ok(end),
+            };
+            if self.take(frame, sink.as_mut())?.is_break() {
+                return Ok(End::ClosedPipe);
+            }
+        }
+        Ok(End::Frames)
+    }
+
+    /// Waits for the next frame, or for the end.
+    fn next(
+        &self,
+        subscriber: &mut Subscriber,
+        progress: &mut Progress,
+    ) -> Result<ControlFlow<End, Frame>, Failure> {
+        let start = Instant::now();
+        loop {
+            if self.signals.raised() {
+                return Ok(ControlFlow::Break(End::Signal));
+            }
+            progress.show(Instant::now(), self.stats.frames(), |fps| Received {
+                fps,
+                ..self.stats.report(None)
+            })?;
+            // In slices: a signal does not end the wait inside, and progress goes on.
+            match subscriber.next(REFRESH) {
+                Ok(Some(frame)) => return Ok(ControlFlow::Continue(frame)),
+                Ok(None) => match self.args.timeout {
+                    Some(timeout) if start.elapsed() >= timeout => {
+                        return Err(failed!(
+                            "stream {}: no frame for {timeout:?}; is its source stalled? --timeout allows more",
+                            self.args.key
+                        ));
+                    }
+                    _ => {}
+                },
+                Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
+                    return Ok(ControlFlow::Break(End::Stream));
+                }
+                Err(error) => return Err(failed!("{error}")),
+            }
+        }
+    }
+
+    /// Checks, writes and counts one frame. Answers `Break` if nobody reads the video any more.
+    fn take(&mut self, frame: Frame, mut sink: Option<&mut Y4mSink>) -> Result<ControlFlow<()>, Failure> {
+        // The publisher stamps frames with the same clock.
+        let latency_ns = cuframes_mio::now().as_nanos().saturating_sub(frame.pts_ns());
+        let arrival = Arrival {
+            at: Instant::now(),
+            seq: frame.seq(),
+            lost: frame.lost(),
+            latency_ns: u64::try_from(latency_ns).unwrap_or(0),
+        };
+        if !self.args.delay.is_zero() {
+            self.signals.wait(self.args.delay);
+        }
+        let bytes = match frame.bytes() {
+            Some(bytes) => bytes,
+            None => {
+                self.copy.resize(frame.len(), 0);
+                // If it is overwritten meanwhile, releasing it says so.
+                let _ = frame.copy_to(&mut self.copy);
+                &self.copy
+            }
+        };
+        let is_torn = self.args.check_seq && !is_seq(bytes, arrival.seq);
+        if let Some(sink) = &mut sink {
+            sink.load(frame.meta(), bytes);
+        }
+        // Before it is written: a reader of the video that is slow must not keep the slot from the publisher.
+        if frame.release().is_err() {
+            self.stats.lost(arrival.lost + 1);
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.stats.frame(arrival, is_torn);
+        sink.map_or(Ok(ControlFlow::Continue(())), Y4mSink::write)
+    }
+}
+
+/// How long to wait for a stream to appear, and how often to look.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(50);

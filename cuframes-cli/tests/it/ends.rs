@@ -1,0 +1,125 @@
+//! Commands end when they are told to, when nobody reads their output, and when they have done what was asked.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::stage::{Stage, end, signal, video, wait_until};
+
+#[test]
+fn a_signal_ends_a_publisher_and_its_subscribers_and_leaves_nothing_behind() {
+    for stop in [Signal::INT, Signal::TERM] {
+        let stage = Stage::new();
+        let publisher = stage.start("publish KEY --pattern seq --size 320x200 --fps 100");
+        let reader = stage.start("subscribe KEY --y4m DIR/out.y4m --json --timeout 120");
+        wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
+        signal(&publisher, stop);
+        let publisher = end(publisher).succeeded();
+        assert!(publisher.stdout.contains("stopped by a signal"), "{publisher:?}");
+        assert_eq!(end(reader).succeeded().json()["end"], "stream");
+        assert!(stage.leftovers().is_empty(), "{:?}", stage.leftovers());
+    }
+}
+
+#[test]
+fn a_signal_ends_a_subscriber_and_the_publisher_goes_on() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern seq --size 320x200 --fps 100");
+    let reader = stage.start("subscribe KEY --y4m DIR/out.y4m --json --timeout 120");
+    wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
+    signal(&reader, Signal::INT);
+    assert_eq!(end(reader).succeeded().json()["end"], "signal");
+    let next = stage.run("subscribe KEY --frames 2 --json --timeout 120").succeeded().json();
+    assert_eq!((&next["frames"], &next["end"]), (&2.into(), &"frames".into()));
+    signal(&publisher, Signal::INT);
+    end(publisher).succeeded();
+}
+
+#[test]
+fn a_signal_ends_a_publisher_that_waits_for_input_for_subscribers_or_for_the_next_frame() {
+    for line in [
+        "publish KEY --y4m - --fps 0",
+        "publish KEY --pattern seq --wait-for 5 --wait-timeout 100000",
+        "publish KEY --pattern seq --fps 1/1000",
+    ] {
+        let stage = Stage::new();
+        let mut publisher = stage.cuframes(line).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = publisher.stdin.take().unwrap();
+        input.write_all(&video("W6 H4", 36, 1)).unwrap();
+        input.write_all(b"FRAME\nthe second frame is not whole").unwrap();
+        stage.wait_for_socket();
+        signal(&publisher, Signal::TERM);
+        let publisher = end(publisher).succeeded();
+        assert!(publisher.stdout.contains("stopped by a signal"), "{line}: {publisher:?}");
+        assert!(stage.leftovers().is_empty());
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_a_subscriber_well() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern bars --size 320x200 --fps 0");
+    stage.wait_for_socket();
+    let mut reader = stage.start("subscribe KEY --y4m - --json --timeout 120");
+    let mut pipe = reader.stdout.take().unwrap();
+    pipe.read_exact(&mut [0; 200_000]).unwrap();
+    drop(pipe);
+    let reader = end(reader).succeeded();
+    assert!(reader.stderr.contains(r#""end":"closed-pipe""#), "{reader:?}");
+    signal(&publisher, Signal::TERM);
+    end(publisher).succeeded();
+}
+
+#[test]
+fn a_report_that_nobody_reads_is_no_error_and_a_full_disk_is_one() {
+    let stage = Stage::new();
+    let mut publisher = stage.start("publish KEY --pattern seq --size 64x4 --frames 1");
+    drop(publisher.stdout.take());
+    end(publisher).succeeded();
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let publisher =
+        stage.cuframes("publish KEY --pattern seq --size 64x4 --frames 1").stdout(full()).spawn().unwrap();
+    let publisher = end(publisher);
+    assert_eq!(publisher.code(), Some(1));
+    assert!(publisher.stderr.contains("No space left on device"), "{publisher:?}");
+}
+
+#[test]
+fn a_slow_subscriber_sees_gaps_and_never_torn_frames_under_drop_oldest() {
+    for ring in [1, 2, 8] {
+        let stage = Stage::new();
+        let publisher =
+            stage.start(&format!("publish KEY --pattern seq --size 333x50 --fps 0 --ring {ring}"));
+        for mode in ["newest", "strict"] {
+            let line =
+                format!("subscribe KEY --mode {mode} --check-seq --delay 3 --frames 40 --json --timeout 120");
+            let report = stage.run(&line).succeeded().json();
+            assert_eq!((&report["torn"], &report["frames"]), (&0.into(), &40.into()), "ring {ring}, {mode}");
+            assert!(report["dropped"].as_u64() > Some(0), "ring {ring}, {mode}: {report}");
+            let taken = report["last_seq"].as_u64().unwrap() - report["first_seq"].as_u64().unwrap() + 1;
+            assert_eq!(taken, 40 + report["dropped"].as_u64().unwrap(), "ring {ring}, {mode}: {report}");
+        }
+        signal(&publisher, Signal::TERM);
+        end(publisher).succeeded();
+    }
+}
+
+#[test]
+fn a_slow_subscriber_slows_a_strict_publisher_and_loses_nothing() {
+    let stage = Stage::new();
+    let readers = ["--delay 2", ""].map(|delay| {
+        stage.start(&format!("subscribe KEY --mode strict --check-seq --json --timeout 120 {delay}"))
+    });
+    stage
+        .run("publish KEY --pattern seq --size 64x64 --frames 100 --fps 0 --ring 2 --policy strict-wait --wait-for 2 --wait-timeout 120")
+        .succeeded();
+    for reader in readers {
+        let report = end(reader).succeeded().json();
+        let seen = ["frames", "dropped", "torn", "first_seq", "last_seq"]
+            .map(|field| report[field].as_u64().unwrap());
+        assert_eq!(seen, [100, 0, 0, 1, 100]);
+        assert!(report["latency_ns"]["p50"].as_u64() <= report["latency_ns"]["max"].as_u64());
+    }
+}

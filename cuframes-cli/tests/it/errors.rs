@@ -1,0 +1,235 @@
+//! Everything that can go wrong from outside: one line that names the cause and the remedy, and the right exit code.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+
+use rustix::process::{Signal, geteuid};
+
+use crate::stage::{Stage, end, signal, video, wait_until};
+
+const FAILED: i32 = 1;
+const WRONG_USAGE: i32 = 2;
+
+/// Runs a command that must fail and returns its one line.
+#[track_caller]
+fn error(stage: &Stage, line: &str, code: i32) -> String {
+    one_line(&stage.run(line), code)
+}
+
+#[track_caller]
+fn one_line(ended: &crate::stage::Ended, code: i32) -> String {
+    assert_eq!(ended.code(), Some(code), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    let line = ended.stderr.trim_end().strip_prefix("cuframes: ").expect("the name of the program");
+    assert!(line.contains("; "), "no remedy: {line}");
+    line.to_string()
+}
+
+#[test]
+fn arguments_that_nobody_can_use_are_wrong_usage() {
+    let stage = Stage::new();
+    for (line, part) in [
+        ("publish KEY", "--y4m <FILE>|--pattern <PATTERN>"),
+        ("publish KEY --pattern seq --y4m DIR/x", "cannot be used with"),
+        ("publish KEY --y4m DIR/x --size 2x2", "cannot be used with"),
+        ("publish KEY --y4m - --loop", "use --loop with a file"),
+        ("publish KEY --pattern zebra", "possible values: bars, noise, seq"),
+        ("publish KEY --pattern seq --ring 0", "1 to 16 frames"),
+        ("publish KEY --pattern seq --ring 17", "1 to 16 frames"),
+        ("publish KEY --pattern seq --size 0x720", "WIDTHxHEIGHT"),
+        ("publish KEY --pattern seq --size 1280x0", "WIDTHxHEIGHT"),
+        ("publish KEY --pattern seq --size 1280", "WIDTHxHEIGHT"),
+        ("publish KEY --pattern seq --size 4294967296x1", "from 1 to 4294967295"),
+        ("publish KEY --pattern seq --size 4294967295x1", "use a smaller frame"),
+        ("publish KEY --pattern seq --size 4294967040x4294967295 --format i444", "use a smaller frame"),
+        ("publish KEY --pattern seq --format yuv", "possible values: nv12, p010"),
+        ("publish KEY --pattern seq --format bytes --size 8x2", "must be 1"),
+        ("publish KEY --pattern bars --format bytes --size 8x1", "use --pattern seq or noise"),
+        ("publish KEY --pattern seq --policy strict", "drop-oldest, strict-wait"),
+        ("publish KEY --pattern seq --fps fast", "30000/1001"),
+        ("publish KEY --pattern seq --fps=-1", "30000/1001"),
+        ("publish KEY --pattern seq --frames 0", "0 is not in 1.."),
+        ("publish KEY --pattern seq --wait-for 32", "32 is not in 1..=31"),
+        ("publish KEY --pattern seq --wait-timeout 3", "--wait-for <N>"),
+        ("publish a/b --pattern seq", "use 1 to 63 of a-z"),
+        ("subscribe", "<KEY>"),
+        ("subscribe KEY --mode oldest", "newest, strict"),
+        ("subscribe KEY --timeout soon", "a number of seconds"),
+        ("subscribe KEY --y4m DIR/x --rate 0", "above 0"),
+        ("subscribe KEY --rate 25", "--y4m <FILE>"),
+        ("subscribe KEY --delay 0.5", "whole number of milliseconds"),
+        ("demo --subscribers 0", "0 is not in 1..=31"),
+        ("demo --ring 17", "1 to 16 frames"),
+        ("demo --format bytes", "must be 1"),
+        ("demo --frobnicate", "--frobnicate"),
+        ("frobnicate", "frobnicate"),
+    ] {
+        let text = error(&stage, line, WRONG_USAGE);
+        assert!(text.contains(part), "{line}: {text}");
+    }
+    assert!(stage.leftovers().is_empty());
+}
+
+#[test]
+fn the_help_and_the_version_are_no_errors() {
+    let stage = Stage::new();
+    for command in ["", "demo ", "publish ", "subscribe "] {
+        let help = stage.run(&format!("{command}--help")).succeeded().stdout;
+        assert!(help.contains("EXAMPLES:"), "{help}");
+    }
+    assert!(stage.run("--version").succeeded().stdout.starts_with("cuframes "));
+    assert_eq!(stage.run("").code(), Some(WRONG_USAGE));
+}
+
+#[test]
+fn a_stream_that_nobody_publishes_is_an_error_that_says_where_we_looked() {
+    let stage = Stage::new();
+    let text = error(&stage, "subscribe KEY --timeout 0", FAILED);
+    assert!(text.contains(stage.run_dir().to_str().unwrap()), "{text}");
+    assert!(text.contains("is its publisher running"), "{text}");
+    let text = error(&stage, "subscribe KEY --timeout 0 --run-dir DIR/nowhere", FAILED);
+    assert!(text.contains("/nowhere"), "{text}");
+}
+
+#[test]
+fn a_run_directory_that_is_missing_or_closed_is_named() {
+    let stage = Stage::new();
+    let text = error(&stage, "publish KEY --pattern seq --run-dir DIR/no/where", FAILED);
+    assert!(text.contains("/no/where") && text.contains("create its parent directory"), "{text}");
+
+    // Root may enter everywhere, so somebody else has to try.
+    let mut command = stage.cuframes("publish KEY --pattern seq");
+    if geteuid().is_root() {
+        command.uid(NOBODY);
+    }
+    fs::set_permissions(stage.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(stage.run_dir(), fs::Permissions::from_mode(0o500)).unwrap();
+    match command.spawn() {
+        Ok(child) => {
+            let text = one_line(&end(child), FAILED);
+            assert!(text.contains("not allowed to") && text.contains("/run"), "{text}");
+        }
+        Err(error) => eprintln!("skipped the closed directory: nobody else may run the program: {error}"),
+    }
+}
+
+#[test]
+fn a_second_publisher_of_a_key_is_refused_and_the_first_goes_on() {
+    let stage = Stage::new();
+    let first = stage.start("publish KEY --pattern seq --size 64x64 --fps 100");
+    stage.wait_for_socket();
+    let text = error(&stage, "publish KEY --pattern bars", FAILED);
+    assert!(text.contains("exists already") && text.contains("use another key"), "{text}");
+    stage.run("subscribe KEY --frames 3 --timeout 120").succeeded();
+    signal(&first, Signal::TERM);
+    end(first).succeeded();
+}
+
+#[test]
+fn a_video_that_can_not_be_published_is_an_error_that_says_what_to_do() {
+    let stage = Stage::new();
+    for (name, bytes) in [
+        ("c422", video("W2 H2 C422", 8, 1)),
+        ("c420p10", video("W2 H2 C420p10 XYSCSS=420P10", 12, 1)),
+        ("alpha", video("W2 H2 C444alpha", 16, 1)),
+        ("empty", Vec::new()),
+        ("no-frames", video("W2 H2", 6, 0)),
+    ] {
+        fs::write(stage.path(name), bytes).unwrap();
+    }
+    for (name, part) in [
+        ("c422", "-pix_fmt yuv420p"),
+        ("c420p10", "-pix_fmt yuv420p"),
+        ("alpha", "-pix_fmt yuv420p"),
+        ("empty", "not a y4m video"),
+        ("no-frames", "no frames"),
+        ("missing", "No such file"),
+    ] {
+        let text = error(&stage, &format!("publish KEY --y4m DIR/{name}"), FAILED);
+        assert!(text.contains(part) && text.contains(name), "{text}");
+    }
+    assert!(stage.leftovers().is_empty());
+}
+
+#[test]
+fn a_video_that_is_cut_ends_the_stream_with_an_error_on_both_sides() {
+    let stage = Stage::new();
+    let mut clip = video("W6 H4 F25:1", 36, 3);
+    clip.truncate(clip.len() - 1);
+    fs::write(stage.path("cut.y4m"), clip).unwrap();
+    let reader = stage.start("subscribe KEY --mode strict --json --timeout 120");
+    let text = error(
+        &stage,
+        "publish KEY --y4m DIR/cut.y4m --policy strict-wait --wait-for 1 --wait-timeout 120",
+        FAILED,
+    );
+    assert!(text.contains("frame 3 of") && text.contains("ends in the middle"), "{text}");
+    let reader = end(reader);
+    assert_eq!((reader.code(), &reader.json()["frames"]), (Some(FAILED), &2.into()), "{reader:?}");
+    assert_eq!(reader.json()["end"], "failure");
+}
+
+#[test]
+fn subscribers_that_do_not_come_are_counted() {
+    let stage = Stage::new();
+    let reader = stage.start("subscribe KEY --name rec --timeout 120");
+    let text = error(&stage, "publish KEY --pattern seq --wait-for 2 --wait-timeout 5", FAILED);
+    assert!(text.contains("1 of 2 subscribers came within 5s: rec (pid "), "{text}");
+    assert_eq!(end(reader).code(), Some(FAILED));
+}
+
+#[test]
+fn a_stalled_stream_ends_a_subscriber_that_does_not_want_to_wait() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern seq --size 64x64 --fps 1/1000");
+    stage.wait_for_socket();
+    let reader = stage.run("subscribe KEY --json --timeout 0.2");
+    assert_eq!((reader.code(), &reader.json()["end"]), (Some(FAILED), &"failure".into()), "{reader:?}");
+    assert!(reader.stderr.contains("no frame for 200ms"), "{reader:?}");
+    signal(&publisher, Signal::TERM);
+    end(publisher).succeeded();
+}
+
+#[test]
+fn bytes_that_are_not_the_frames_own_fail_the_check() {
+    let stage = Stage::new();
+    let reader = stage.start("subscribe KEY --mode strict --check-seq --json --timeout 120");
+    stage
+        .run("publish KEY --pattern noise --size 64x4 --frames 5 --policy strict-wait --wait-for 1 --wait-timeout 120")
+        .succeeded();
+    let reader = end(reader);
+    assert_eq!((reader.code(), &reader.json()["torn"]), (Some(FAILED), &5.into()), "{reader:?}");
+    assert!(reader.stderr.contains("5 of 5 frames"), "{reader:?}");
+}
+
+#[test]
+fn a_format_that_y4m_does_not_have_is_refused_by_the_subscriber() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern bars --size 64x4 --format rgb24");
+    stage.wait_for_socket();
+    let reader = stage.run("subscribe KEY --y4m DIR/out.y4m --timeout 120");
+    assert_eq!(reader.code(), Some(FAILED));
+    assert!(reader.stderr.contains("only i420, nv12, i444 and gray8 fit"), "{reader:?}");
+    assert!(!stage.path("out.y4m").exists());
+    signal(&publisher, Signal::TERM);
+    end(publisher).succeeded();
+}
+
+#[test]
+fn a_killed_publisher_is_an_error_of_its_subscribers_and_stands_in_nobodys_way() {
+    let stage = Stage::new();
+    let killed = stage.start("publish KEY --pattern seq --size 64x4");
+    stage.wait_for_socket();
+    let reader = stage.start("subscribe KEY --y4m DIR/out.y4m --timeout 120");
+    wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
+    signal(&killed, Signal::KILL);
+    end(killed);
+    let reader = end(reader);
+    assert_eq!(reader.code(), Some(FAILED), "{reader:?}");
+    stage.run("publish KEY --pattern seq --size 64x4 --frames 1").succeeded();
+    assert!(stage.leftovers().is_empty());
+}
+
+/// The user id that owns nothing.
+const NOBODY: u32 = 65534;

@@ -1,0 +1,16 @@
+//! Tests of the program from outside. One test program, so that the files share their helpers.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a failure ends the test, which says what it skips"
+)]
+
+mod demo;
+mod ends;
+mod errors;
+mod stage;
+mod videos;

@@ -1,0 +1,156 @@
+//! A place of its own for every test: a run directory, a key that nobody else has, and the program itself.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A run directory and a key.
+pub(crate) struct Stage {
+    dir: TempDir,
+    pub(crate) key: String,
+}
+
+/// How a program ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("cuframes-test-").tempdir().unwrap();
+        let name = dir.path().file_name().unwrap().to_str().unwrap();
+        let key = name.trim_start_matches("cuframes-").to_string();
+        fs::create_dir(dir.path().join("run")).unwrap();
+        Self { key, dir }
+    }
+
+    /// A file for the test.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    /// `cuframes` with these words, in which `KEY` and `DIR/` mean the key and the place of this test.
+    pub(crate) fn cuframes(&self, line: &str) -> Command {
+        let dir = format!("{}/", self.dir.path().display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cuframes"));
+        command
+            .args(line.split_whitespace().map(|word| word.replace("KEY", &self.key).replace("DIR/", &dir)))
+            .env("CUFRAMES_RUN_DIR", self.run_dir())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn start(&self, line: &str) -> Child {
+        self.cuframes(line).spawn().unwrap()
+    }
+
+    pub(crate) fn run(&self, line: &str) -> Ended {
+        end(self.start(line))
+    }
+
+    /// Waits until the publisher listens.
+    pub(crate) fn wait_for_socket(&self) {
+        wait_until("the socket", || self.run_dir().join(format!("{}.sock", self.key)).exists());
+    }
+
+    /// What is left of the stream. The lock file stays on purpose: it is never unlinked.
+    pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
+        let entries =
+            |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+        entries(&self.run_dir())
+            .into_iter()
+            .filter(|path| path.extension().is_none_or(|extension| extension != "lock"))
+            .chain(
+                entries(Path::new("/dev/shm"))
+                    .into_iter()
+                    .filter(|path| path.to_string_lossy().contains(&self.key)),
+            )
+            .collect()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Only there if a test failed.
+        let _ = fs::remove_file(format!("/dev/shm/cuframes-{}", self.key));
+    }
+}
+
+impl Ended {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    #[track_caller]
+    pub(crate) fn succeeded(self) -> Self {
+        assert!(self.status.success(), "{self:?}");
+        self
+    }
+
+    /// The only JSON object on standard output.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+pub(crate) fn end(child: Child) -> Ended {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Waits for something that is bound to happen; how fast does not matter.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < Duration::from_secs(120), "{what} did not come");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+}
+
+/// A y4m video with `frames` frames of `bytes` bytes that all differ.
+pub(crate) fn video(header: &str, bytes: usize, frames: usize) -> Vec<u8> {
+    let mut video = format!("YUV4MPEG2 {header}\n").into_bytes();
+    let mut state = 1_u32;
+    for _ in 0..frames {
+        video.extend(b"FRAME\n");
+        video.extend((0..bytes).map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        }));
+    }
+    video
+}
+
+/// The frames of a video, without its header.
+pub(crate) fn frames(video: &[u8]) -> &[u8] {
+    let header = video.iter().position(|byte| *byte == b'\n').expect("a header");
+    &video[header + 1..]
+}
+
+/// Everything that comes out of a pipe.
+pub(crate) fn read_all(mut from: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes).unwrap();
+    bytes
+}
