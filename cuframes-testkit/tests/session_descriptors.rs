@@ -4,10 +4,12 @@ use std::rc::Rc;
 
 use cuframes_core::Instant;
 use cuframes_core::error::{Problem, Violation};
-use cuframes_core::session::{Closed, PublisherEvent, Session, SubscriberEvent, SubscriberSession};
+use cuframes_core::session::{
+    Closed, PublisherEvent, PublisherSession, Session, SubscriberEvent, SubscriberSession,
+};
 use cuframes_core::wire::control::EventFd;
 use cuframes_core::wire::{FdPurpose, MessageType};
-use cuframes_testkit::pair::{Pair, hello};
+use cuframes_testkit::pair::{Pair, hello, offer, subscribed};
 use cuframes_testkit::solo::{FEATURES, encoded, events, feed, publisher_in, subscriber_in};
 use cuframes_testkit::vectors::vector;
 
@@ -132,4 +134,13 @@ fn no_descriptor_outlives_the_end_of_a_session() {
     assert_eq!(Rc::strong_count(&fd), 1);
     subscriber.handle_bytes(Instant::ZERO, &vector("event_fd_wake")[1..], &mut fds());
     assert_eq!(Rc::strong_count(&fd), 1, "nothing is taken in after the end");
+
+    let mut publisher = PublisherSession::new(Instant::ZERO, offer(FEATURES).into());
+    let handshake = [vector("hello_req_features"), vector("subscribe_req")].concat();
+    publisher.handle_bytes(Instant::ZERO, &handshake, &mut [].into());
+    publisher.admit(Instant::ZERO, Ok(subscribed())).unwrap();
+    publisher.offer_fd(EventFd::single(FdPurpose::WAKE_UP), Rc::clone(&fd)).unwrap();
+    assert_eq!(Rc::strong_count(&fd), 2, "it waits to be sent");
+    publisher.handle_eof(Instant::ZERO);
+    assert_eq!(Rc::strong_count(&fd), 1);
 }

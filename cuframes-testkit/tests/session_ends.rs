@@ -4,6 +4,7 @@ use cuframes_core::error::ErrorCode;
 use cuframes_core::session::{Closed, PublisherEvent, Session, SubscriberEvent};
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::wire::control::{EventFd, Shutdown};
+use cuframes_core::wire::fault::ErrorMessage;
 use cuframes_core::wire::{FdPurpose, MessageType};
 use cuframes_core::{Gone, Instant, Refused};
 use cuframes_testkit::pair::{Pair, subscribed};
@@ -160,6 +161,16 @@ fn nothing_has_an_effect_after_the_end() {
     subscriber.reject(Instant::ZERO, ErrorCode::INTERNAL, "too late");
     feed(&mut subscriber, &[vector("ping"), vector("shutdown_normal")].concat(), &[7]);
     assert_eq!((events(&mut subscriber), sent(&mut subscriber)), (vec![], (vec![], vec![])));
+}
+
+#[test]
+fn the_last_words_are_said_whatever_command_follows() {
+    let mut subscriber = subscriber_in("Hello");
+    subscriber.reject(Instant::ZERO, ErrorCode::INTERNAL, "out of memory");
+    subscriber.unsubscribe(Instant::ZERO);
+    let error = ErrorMessage { code: ErrorCode::INTERNAL, message: "out of memory".into() };
+    assert_eq!(sent(&mut subscriber).0, encoded(|out| error.encode(out)));
+    assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(Closed::Rejected(ErrorCode::INTERNAL))]);
 }
 
 #[test]

@@ -77,6 +77,18 @@ fn a_flood_of_pings_costs_the_one_who_sends_it_its_connection() {
 }
 
 #[test]
+fn a_handshake_that_goes_on_while_nothing_is_read_ends_as_well() {
+    let mut subscriber = subscriber_in("Hello");
+    for _ in 0..(LIMIT - 10) / 8 {
+        feed(&mut subscriber, &vector("ping"), &[]);
+    }
+    assert_eq!(events(&mut subscriber), []);
+    feed(&mut subscriber, &vector("hello_resp_features"), &[]);
+    assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(Closed::Gone(Gone::NotReading))]);
+    assert_eq!(subscriber.poll_timeout(), None);
+}
+
+#[test]
 fn a_peer_that_reads_may_ping_for_ever() {
     let mut publisher = publisher_in("Active");
     for _ in 0..10_000 {

@@ -139,7 +139,7 @@ fn no_command_is_misuse_because_of_what_the_peer_did_meanwhile() {
     assert_eq!(publisher.offer_fd(EventFd::single(FdPurpose::WAKE_UP), 7), Ok(()));
     assert_eq!(sent(&mut publisher), (vec![], vec![]));
     let mut subscriber = subscriber_in("Attaching");
-    feed(&mut subscriber, &vector("shutdown_normal"), &[]);
+    subscriber.handle_eof(Instant::ZERO);
     assert_eq!(subscriber.attached(Instant::ZERO), Ok(()));
     assert_eq!(events(&mut subscriber).len(), 1, "only that it ended");
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cuframes_core::error::ErrorCode;
 use cuframes_core::session::{Closed, PublisherEvent, Session, SubscriberEvent};
+use cuframes_core::wire::ShutdownReason;
 use cuframes_core::wire::fault::ErrorMessage;
 use cuframes_core::{Gone, Instant, Refused};
 use cuframes_testkit::pair::{HANDSHAKE_TIMEOUT, Pair, hello, offer};
@@ -122,6 +123,10 @@ fn the_last_words_wait_a_second_for_a_peer_that_does_not_read() {
     pair.settle();
     assert_eq!(pair.publisher.take_events(), [PublisherEvent::Closed(Closed::Rejected(ErrorCode::EVICTED))]);
     assert!(!pair.publisher.session.is_closed());
+    // Nothing that the driver says meanwhile moves the deadline.
+    pair.now = pair.now + Duration::from_millis(500);
+    pair.publisher.session.expel(pair.now, ErrorCode::EVICTED, "really");
+    pair.publisher.session.shutdown(pair.now, ShutdownReason::NORMAL);
     pair.drive();
     assert!(pair.publisher.session.is_closed());
     assert_eq!(pair.now, Instant::ZERO + Duration::from_secs(1));

@@ -166,9 +166,7 @@ impl<F, E: CommonEvent> Link<F, E> {
 
     /// A step of the handshake begins, for which the peer has this long (D-29).
     pub(super) fn begin_step(&mut self, timeout: Duration) {
-        if !self.closing {
-            self.deadline = Some(self.now + timeout);
-        }
+        self.deadline = Some(self.now + timeout);
     }
 
     /// Nothing is expected from the peer any more.
@@ -189,10 +187,12 @@ impl<F, E: CommonEvent> Link<F, E> {
         self.deadline = Some(self.now + LINGER);
     }
 
-    /// Ends the connection at once.
+    /// Ends the connection at once: the peer has nothing to hear any more.
     pub(super) fn abort(&mut self, reason: Closed) {
-        self.outbox.clear();
-        self.close(reason);
+        if !self.closing {
+            self.outbox.clear();
+            self.close(reason);
+        }
     }
 
     /// Ends the connection with a last message.
@@ -204,6 +204,13 @@ impl<F, E: CommonEvent> Link<F, E> {
     /// Ends the connection with an ERROR (§3.9).
     pub(super) fn fail(&mut self, code: ErrorCode, message: String, reason: Closed) {
         self.close_with(reason, |out| ErrorMessage { code, message }.encode(out));
+    }
+
+    /// The peer can't be reached any more; unless that was to come, `gone` is the reason.
+    pub(super) fn handle_eof(&mut self, now: Instant, gone: Gone) {
+        self.advance(now);
+        self.outbox.clear();
+        self.close(Closed::Gone(gone));
     }
 
     /// `state` is where the handshake stands.
@@ -258,5 +265,5 @@ pub(super) fn check_version(
 const MAX_QUEUED: usize = 64 * 1024;
 /// How long the last bytes may take to leave.
 const LINGER: Duration = Duration::from_secs(1);
-/// From here on skipped messages are counted only.
+/// While this many events wait, skipped messages are counted only.
 const MAX_EVENTS: usize = 64;

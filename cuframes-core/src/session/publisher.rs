@@ -162,8 +162,7 @@ impl<F> Session for PublisherSession<F> {
     }
 
     fn handle_eof(&mut self, now: Instant) {
-        self.link.advance(now);
-        self.link.abort(Closed::Gone(Gone::Disconnected));
+        self.link.handle_eof(now, Gone::Disconnected);
     }
 
     fn handle_timeout(&mut self, now: Instant) {

@@ -151,12 +151,11 @@ impl<F> Session for SubscriberSession<F> {
     }
 
     fn handle_eof(&mut self, now: Instant) {
-        self.link.advance(now);
         let gone = match self.side.state {
             State::ShuttingDown { reason, .. } => Gone::Shutdown(reason),
             _ => Gone::Disconnected,
         };
-        self.link.abort(Closed::Gone(gone));
+        self.link.handle_eof(now, gone);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
