@@ -152,7 +152,9 @@ fn lock_key(path: &Path, key: &Key) -> Result<Locked, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match open(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(fd) => Locked::new(fd.into(), path, key),
-        Err(errno) => Err(Error::io("open the lock", path, errno)),
+        Err(errno) => Err(Error::io("open the lock", path, errno)
+            .hint(io::ErrorKind::NotFound, "use a run directory that files can be created in")
+            .hint(io::ErrorKind::ReadOnlyFilesystem, "use a run directory that files can be created in")),
     }
 }
 
