@@ -85,6 +85,7 @@ impl<R: Region> Roster<R> {
         words.state.store(subscriber_state::CONNECTING, Relaxed);
         words.consumer_pid.store(pid, Relaxed);
         copy_in(&words.consumer_name, &request.name.to_region_bytes());
+        words.term.store(self.members.next_term(bit), Relaxed);
         let initial_seq =
             self.members.join(&self.region, bit, request.features.contains(Features::WAKE_HINT));
         self.region.header().subscriber_bitmap.fetch_or(bit.mask(), AcqRel);
@@ -155,9 +156,8 @@ impl<R: Region> Roster<R> {
         // Once more: whoever had it may have set a lease during its quarantine.
         self.clear_leases(bit);
         let words = self.region.subscriber(bit.get().into());
-        for word in
-            [&words.consumer_pid, &words.last_seen_seq, &words.last_ack_ns, &words.wake_mode, &words.parked]
-        {
+        let numbers = [&words.consumer_pid, &words.last_seen_seq, &words.last_ack_ns];
+        for word in numbers.into_iter().chain([&words.wake_mode, &words.parked, &words.term]) {
             word.store(0, Relaxed);
         }
         copy_in(&words.consumer_name, &[]);

@@ -93,6 +93,15 @@ fn run(size: u64, policy: Policy, ops: Vec<Op>) -> Result<(), TestCaseError> {
     let mut subscribers: Vec<Subscriber> = Vec::new();
     for op in ops {
         match op {
+            Op::Publish | Op::ClaimAndDrop
+                if {
+                    let stalled = ring
+                        .writer
+                        .stalled()
+                        .map(|stalled| (stalled.waiting_for_acks, stalled.waiting_for_leases));
+                    prop_assert_eq!(stalled.is_some(), model.claim(&subscribers).is_err());
+                    false
+                } => {}
             Op::Publish | Op::ClaimAndDrop => match (ring.writer.claim(), model.claim(&subscribers)) {
                 (Ok(claim), Ok(expected)) => {
                     prop_assert_eq!(claim.seq().get(), expected);

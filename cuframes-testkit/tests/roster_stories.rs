@@ -50,7 +50,9 @@ fn the_bit_of_who_said_goodbye_is_free_at_once_and_its_slot_is_clean() {
     ring.roster.leave(at(0), bit(1), Departure::Clean);
     let words = &ring.region.subscribers[1];
     let all = [&words.state, &words.consumer_pid, &words.last_seen_seq, &words.wake_mode, &words.parked];
-    assert!(all.into_iter().chain(&words.consumer_name).all(|word| word.load(Relaxed) == 0));
+    assert!(
+        all.into_iter().chain([&words.term]).chain(&words.consumer_name).all(|word| word.load(Relaxed) == 0)
+    );
     assert_eq!(ring.region.header.subscriber_bitmap.load(Relaxed), 0);
     assert_eq!(ring.roster.poll_timeout(), None);
     assert_eq!(admitted(&mut ring), Ok(1));
@@ -98,6 +100,22 @@ fn who_leaves_is_not_waited_for_any_more() {
     assert_eq!(held.release(), Err(FrameLost::Evicted));
     let words = &ring.region.subscribers[1];
     assert_eq!(words.last_seen_seq.load(Relaxed), 0, "an evicted frame leaves the region alone");
+}
+
+#[test]
+fn a_frame_that_outlives_its_bit_does_not_touch_the_next_holder_of_it() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let mut first = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let old = first.next().unwrap();
+    ring.roster.leave(at(0), bit(1), Departure::Abrupt);
+    ring.roster.handle_timeout(at(10_000));
+    let mut second = ring.join(STRICT, LEASE);
+    assert_eq!(second.seat().bit(), bit(1));
+    let held = second.next().unwrap();
+    assert_eq!((old.slot(), old.release()), (held.slot(), Err(FrameLost::Evicted)));
+    assert_eq!(ring.region.slots[held.slot()].lease_bitmap.load(Relaxed), 0b10);
+    assert_eq!(held.release(), Ok(()));
 }
 
 #[test]

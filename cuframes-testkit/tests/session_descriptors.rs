@@ -1,6 +1,7 @@
 //! File descriptors come early, never late, and none is lost (D-22, D-26).
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cuframes_core::Instant;
 use cuframes_core::error::{Problem, Violation};
@@ -143,4 +144,15 @@ fn no_descriptor_outlives_the_end_of_a_session() {
     assert_eq!(Rc::strong_count(&fd), 2, "it waits to be sent");
     publisher.handle_eof(Instant::ZERO);
     assert_eq!(Rc::strong_count(&fd), 1);
+}
+
+#[test]
+fn no_descriptor_is_kept_for_a_publisher_not_even_before_the_end_of_a_message() {
+    let fd = Rc::new(());
+    let mut publisher = PublisherSession::new(Instant::ZERO, Arc::new(offer(cuframes_core::Features::NONE)));
+    publisher.handle_bytes(Instant::ZERO, &vector("hello_req_nv")[..10], &mut [Rc::clone(&fd)].into());
+    assert_eq!(Rc::strong_count(&fd), 1);
+    let problem = Problem::FdSurplus;
+    let violation = Violation::new(MessageType::EVENT_FD, "fd", problem);
+    assert_eq!(publisher.poll_event(), Some(PublisherEvent::Closed(Closed::Violation(violation))));
 }

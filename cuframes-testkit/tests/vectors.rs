@@ -165,7 +165,11 @@ fn region_bytes(region: &RegionWords<std::sync::atomic::AtomicU64>) -> Vec<u8> {
     }
     for s in &region.subscribers {
         [&s.state, &s.consumer_pid, &s.last_seen_seq, &s.last_ack_ns].into_iter().for_each(&mut push);
-        s.consumer_name.iter().chain([&s.wake_mode, &s.parked]).chain(&s.reserved).for_each(&mut push);
+        s.consumer_name
+            .iter()
+            .chain([&s.wake_mode, &s.parked, &s.term])
+            .chain(&s.reserved)
+            .for_each(&mut push);
     }
     bytes
 }

@@ -77,12 +77,18 @@ impl<W: Word> Members<W> {
         bits & !self.waking.load(Acquire) != 0
     }
 
+    /// Begins the next term of `bit` and returns its number, 1 for the first. Roster only, before [`join`](Self::join).
+    pub(crate) fn next_term(&self, bit: SubscriberBit) -> u64 {
+        let next = self.term(bit) + 1;
+        get(&self.term, bit).store(next, Relaxed);
+        next
+    }
+
     /// Makes `bit` active and returns its `initial_seq`; its slot in the region says `last_seen_seq = initial_seq`.
     ///
     /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done.
     pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, wakes: bool) -> u64 {
-        let (joined, term) = (get(&self.joined, bit), get(&self.term, bit));
-        term.store(term.load(Relaxed) + 1, Relaxed);
+        let joined = get(&self.joined, bit);
         joined.store(JOINING, Relaxed);
         if wakes {
             self.waking.fetch_or(bit.mask(), AcqRel);

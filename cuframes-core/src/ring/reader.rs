@@ -30,8 +30,8 @@ pub struct Seat<R: Region, O> {
     pub(super) features: Features,
     /// The publisher knows no extension: it judges acknowledgements by their bits (D-5).
     pub(super) plain: bool,
-    /// `consumer_pid` as the publisher wrote it: while it stands there the bit is ours.
-    pid: u64,
+    /// `term` as the publisher wrote it: while it stands there the bit is ours.
+    term: u64,
     /// 1 once the connection is gone: frames then leave the region alone.
     detached: R::Word,
 }
@@ -50,7 +50,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
         plain: bool,
     ) -> Arc<Self> {
         let words = region.subscriber(bit.get().into());
-        let pid = words.consumer_pid.load(Acquire);
+        let term = words.term.load(Acquire);
         words.parked.store(0, Relaxed);
         words.wake_mode.store(features.contains(Features::WAKE_HINT).into(), Release);
         Arc::new(Self {
@@ -61,7 +61,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
             initial_seq,
             features,
             plain,
-            pid,
+            term,
             detached: R::Word::new(0),
         })
     }
@@ -78,7 +78,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
         self.detached.load(Acquire) == 0
             && (self.plain
                 || words.state.load(Acquire) == subscriber_state::ACTIVE
-                    && words.consumer_pid.load(Relaxed) == self.pid)
+                    && words.term.load(Relaxed) == self.term)
     }
 
     /// The region.

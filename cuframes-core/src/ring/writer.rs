@@ -84,6 +84,24 @@ impl<R: Region> RingWriter<R> {
         self.parked
     }
 
+    /// Who is in the way of the next claim, if somebody is; changes nothing.
+    #[must_use]
+    pub fn stalled(&self) -> Option<Stalled> {
+        let leases = |slot| self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.active();
+        if self.policy == Policy::STRICT_WAIT {
+            let slot = slot_of(self.newest + 1, self.ring_size);
+            let seq = self.held(slot);
+            let waiting_for_acks =
+                if seq == INVALID_SEQ { 0 } else { self.members.not_done(&self.region, slot, seq) };
+            let stalled = Stalled { waiting_for_acks, waiting_for_leases: leases(slot), seq };
+            return (stalled.bits() != 0).then_some(stalled);
+        }
+        let slots = 0..self.ring_size.get().into();
+        let holders =
+            slots.map(leases).try_fold(0, |holders, leases| (leases != 0).then_some(holders | leases));
+        holders.map(Stalled::on_leases)
+    }
+
     /// The newest published number, 0 before the first.
     #[must_use]
     pub const fn newest(&self) -> u64 {

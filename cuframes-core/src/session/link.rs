@@ -4,7 +4,7 @@
 //! Invariants:
 //! - Once `closing` is set nothing is queued any more, neither bytes nor events: `Closed` is the last event, and the
 //!   only one of its kind.
-//! - Everything that is kept has a bound: one partial message, [`Descriptors::MAX`] received descriptors,
+//! - Everything that is kept has a bound: one partial message, `max_fds` received descriptors,
 //!   [`MAX_QUEUED`] bytes to send, [`MAX_EVENTS`] events and those that a handshake can cause.
 
 use alloc::collections::VecDeque;
@@ -14,7 +14,6 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 
-use super::descriptors::Descriptors;
 use super::outbox::Outbox;
 use super::{Closed, Transmit};
 use crate::error::{ErrorCode, Gone, Problem, Refused, Violation};
@@ -40,6 +39,8 @@ pub(super) struct Link<F, E> {
     decoder: Decoder,
     /// Received descriptors whose message did not come yet (D-22).
     fds: VecDeque<F>,
+    /// How many of them there may be: none where no message brings one.
+    max_fds: usize,
     outbox: Outbox<F>,
     events: VecDeque<E>,
     /// Messages skipped because their type is unknown (D-11).
@@ -48,12 +49,13 @@ pub(super) struct Link<F, E> {
 }
 
 impl<F, E: CommonEvent> Link<F, E> {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, max_fds: usize) -> Self {
         Self {
             now,
             deadline: None,
             decoder: Decoder::new(),
             fds: VecDeque::new(),
+            max_fds,
             outbox: Outbox::new(),
             events: VecDeque::new(),
             skipped: 0,
@@ -97,7 +99,7 @@ impl<F, E: CommonEvent> Link<F, E> {
             handle(self, message)?;
         }
         // A descriptor may be early, never late: once no partial message is buffered, none can be left (D-22).
-        let claimable = if decoder.is_mid_message() { Descriptors::MAX } else { 0 };
+        let claimable = if decoder.is_mid_message() { self.max_fds } else { 0 };
         if self.fds.len() > claimable {
             return Err(Violation::new(MessageType::EVENT_FD, "fd", Problem::FdSurplus));
         }

@@ -84,7 +84,7 @@ impl<F> PublisherSession<F> {
     /// The session of a connection that was accepted at `now`.
     #[must_use]
     pub fn new(now: Instant, offer: Arc<PublisherOffer>) -> Self {
-        let mut link = Link::new(now);
+        let mut link = Link::new(now, 0);
         link.begin_step(offer.handshake_timeout);
         Self { link, side: Side { offer, state: State::Hello, descriptors: Descriptors::default() } }
     }

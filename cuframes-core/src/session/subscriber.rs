@@ -86,7 +86,7 @@ impl<F> SubscriberSession<F> {
     #[must_use]
     pub fn new(now: Instant, hello: SubscriberHello) -> Self {
         let SubscriberHello { name, cuda_device, mode, features, handshake_timeout } = hello;
-        let mut link = Link::new(now);
+        let mut link = Link::new(now, Descriptors::MAX);
         link.begin_step(handshake_timeout);
         let request =
             HelloReq { proto_version: PROTO_VERSION, consumer_name: name, cuda_device, mode, features };

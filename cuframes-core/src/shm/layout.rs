@@ -119,8 +119,10 @@ pub struct SubscriberWords<W> {
     pub wake_mode: W,
     /// 1 while the subscriber sleeps.
     pub parked: W,
+    /// how often the bit was assigned: whose bit it is now.
+    pub term: W,
     /// Written 0.
-    pub reserved: [W; 6],
+    pub reserved: [W; 5],
 }
 
 /// Values of a subscriber slot's `state` (§2.3).
@@ -205,6 +207,7 @@ impl<W: Word> SubscriberWords<W> {
             consumer_name: zeros(),
             wake_mode: W::new(0),
             parked: W::new(0),
+            term: W::new(0),
             reserved: zeros(),
         }
     }
@@ -255,7 +258,7 @@ assert_layout!(SlotWords<AtomicU64>, 0xC0, {
 });
 assert_layout!(SubscriberWords<AtomicU64>, 0x80, {
     state: 0x00, consumer_pid: 0x08, last_seen_seq: 0x10, last_ack_ns: 0x18, consumer_name: 0x20, wake_mode: 0x40,
-    parked: 0x48, reserved: 0x50,
+    parked: 0x48, term: 0x50, reserved: 0x58,
 });
 assert_layout!(RegionWords<AtomicU64>, 0x1D00, { header: 0x00, slots: 0x100, subscribers: 0xD00 });
 const _: () = assert!(size_of::<RegionWords<AtomicU64>>() == REGION_SIZE && cfg!(target_endian = "little"));
