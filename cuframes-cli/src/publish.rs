@@ -66,7 +66,7 @@ fn stream(
             break End::Signal;
         }
         let mut claim = publisher.claim().map_err(|error| failed!("{error}"))?;
-        let seq = claim.seq().get();
+        let seq = claim.seq();
         picture.write(&meta, seq, claim.bytes_mut());
         claim.commit();
         frames += 1;

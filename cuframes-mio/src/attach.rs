@@ -159,6 +159,13 @@ impl Attached {
         }
     }
 
+    pub(crate) fn deregister(&self, registry: &Registry) -> io::Result<()> {
+        match &self.wake {
+            Some(wake) => registry.deregister(&mut SourceFd(&wake.as_fd().as_raw_fd())),
+            None => Ok(()),
+        }
+    }
+
     /// How long to sleep before looking again although nobody rang.
     pub(crate) const fn look_again_after(&self) -> Duration {
         // Others could write our `parked`; and a publisher without eventfds wakes nobody (§3.7).

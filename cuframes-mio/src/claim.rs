@@ -1,8 +1,9 @@
 //! [`Claim`]: a slot that is being written.
 
-use cuframes_core::FrameMeta;
-use cuframes_core::ring::{self, Seq};
 use std::sync::Arc;
+
+use cuframes_core::FrameMeta;
+use cuframes_core::ring;
 
 use crate::clock;
 use crate::host::HostPool;
@@ -22,8 +23,8 @@ pub struct Claim<'a> {
 impl Claim<'_> {
     /// The number the frame will have.
     #[must_use]
-    pub fn seq(&self) -> Seq {
-        self.claim.seq()
+    pub fn seq(&self) -> u64 {
+        self.claim.seq().get()
     }
 
     /// Geometry of the frame.
@@ -39,19 +40,19 @@ impl Claim<'_> {
         self.pool.slot_bytes_mut(self.claim.slot())
     }
 
-    /// Publishes the whole frame, stamped with the current time.
-    pub fn commit(self) -> Seq {
+    /// Publishes the whole frame, stamped with the current time, and returns its number.
+    pub fn commit(self) -> u64 {
         let (pts_ns, size) = (clock::now().as_nanos(), self.meta.frame_size_bytes);
         self.commit_with(pts_ns, size)
     }
 
-    /// Publishes the frame with a time stamp in nanoseconds and the number of valid bytes (D-35; fewer than
-    /// `frame_size_bytes` only for format BYTES).
-    pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> Seq {
+    /// Publishes the frame with a time stamp in nanoseconds and the number of valid bytes: all `frame_size_bytes`, or
+    /// fewer for format BYTES (D-35). Returns its number.
+    pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> u64 {
         let committed = self.claim.commit(pts_ns, written_bytes.min(self.meta.frame_size_bytes));
         if committed.wake != 0 {
             self.shared.wake(committed.wake);
         }
-        committed.seq
+        committed.seq.get()
     }
 }

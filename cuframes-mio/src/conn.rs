@@ -35,6 +35,10 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
         registry.register(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
     }
 
+    pub(crate) fn deregister(&self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut SourceFd(&self.socket.as_raw_fd()))
+    }
+
     /// Reads what there is, within a budget, and sends what the session answers.
     pub(crate) fn drive(&mut self, now: Instant) -> Turn {
         let turn = self.receive(now);
@@ -66,6 +70,18 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
         Turn::Again
     }
 
+    /// The peer is gone: reads what it said before, which may be UNSUBSCRIBE (D-20), and ends the session.
+    ///
+    /// No more than a socket holds: somebody else may still have a copy of it, and write for ever.
+    pub(crate) fn receive_last(&mut self, now: Instant) {
+        for _ in 0..LAST_TURNS {
+            if self.receive(now) == Turn::Idle {
+                break;
+            }
+        }
+        self.session.handle_eof(now);
+    }
+
     /// Sends as much as the socket takes.
     pub(crate) fn flush(&mut self, now: Instant) {
         while let Some(transmit) = self.session.poll_transmit() {
@@ -73,10 +89,7 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
                 Ok(n) => self.session.transmitted(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    // What the peer said before it closed still counts: it may be UNSUBSCRIBE (D-20).
-                    while self.receive(now) == Turn::Again {}
-                    self.session.handle_eof(now);
-                    return;
+                    return self.receive_last(now);
                 }
             }
         }
@@ -93,5 +106,7 @@ impl<S> AsFd for Conn<S> {
     }
 }
 
+/// Turns that empty a socket's buffer.
+const LAST_TURNS: usize = 16;
 /// Reads in one turn; a peer that sends more waits until the others had theirs.
 const READ_BUDGET: usize = 16;

@@ -18,7 +18,8 @@ use crate::{clock, fdpass};
 ///
 /// Under LEASE, which our publishers grant, the publisher does not overwrite it while it is held, so
 /// [`bytes`](Self::bytes) gives its memory. A frame that is held for longer than the publisher's `lease` timeout while
-/// the publisher needs the slot is taken back: [`release`](Self::release) tells.
+/// the publisher needs the slot is taken back and may be overwritten (D-31): what was read is worth something if
+/// [`release`](Self::release) says so.
 #[derive(Debug)]
 pub struct Frame(pub(crate) ring::Frame<Arc<MappedRegion>, Attachment>);
 

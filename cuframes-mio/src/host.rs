@@ -140,8 +140,9 @@ impl HostView {
         // for as long as `self`; it can't shrink (sealed), so there is memory behind all of them. They are readable,
         // and initialised as file contents always are. That they don't change while the reference lives is the one
         // thing that rests on the publisher: the pool is sealed against every other writer, and the publisher does
-        // not write a slot that is leased. One that broke this could only make the bytes differ between two
-        // reads; every value of a byte is valid.
+        // not write a slot that is leased. It does so only after it has taken the lease back from a subscriber that
+        // kept it waiting for too long (D-31). Then the bytes may differ between two reads, every value of a byte is
+        // valid, and releasing the frame says that what was read is worth nothing.
         unsafe { slice::from_raw_parts(start, len) }
     }
 

@@ -4,7 +4,7 @@
 //! time: sockets, descriptor passing, shared memory, frames in host memory, recovery after a crash, wake-ups. `§`
 //! numbers refer to the protocol document, `D-n` and `X-n` to our decisions and extensions; all are in
 //! `docs/protocol.md`.
-
+//!
 //! # Example
 //!
 //! ```

@@ -4,6 +4,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 
@@ -13,6 +14,8 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 pub(crate) struct OwnedName {
     path: PathBuf,
     inode: Inode,
+    /// The process that it belongs to: not to a child that was forked (P-20).
+    pid: u32,
 }
 
 impl OwnedName {
@@ -24,13 +27,13 @@ impl OwnedName {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(open(&path, flags, Mode::RUSR | Mode::WUSR)?);
         let inode = Inode::of(&file.metadata()?);
-        Ok((Self { path, inode }, file))
+        Ok((Self { path, inode, pid: process::id() }, file))
     }
 
     /// Takes over what `path` names now.
     pub(crate) fn adopt(path: PathBuf) -> io::Result<Self> {
         let inode = Inode::of(&fs::symlink_metadata(&path)?);
-        Ok(Self { path, inode })
+        Ok(Self { path, inode, pid: process::id() })
     }
 
     /// Renames the file, unless there is something with the new name.
@@ -51,7 +54,7 @@ impl OwnedName {
 
 impl Drop for OwnedName {
     fn drop(&mut self) {
-        if self.inode.is_named(&self.path) {
+        if self.pid == process::id() && self.inode.is_named(&self.path) {
             // Nobody is left to hear of a failure, and a leftover is recognised as stale (D-13).
             let _ = fs::remove_file(&self.path);
         }

@@ -32,7 +32,8 @@ pub trait EventSource {
     /// How many tokens it uses, from `first_token` on.
     const TOKENS: usize;
 
-    /// Registers every descriptor, now and later, edge-triggered, with tokens from `first_token` on.
+    /// Registers every descriptor, now and later, edge-triggered, with tokens from `first_token` on. An earlier
+    /// registration ends; so does this one when the source is dropped.
     ///
     /// # Errors
     /// What the registration reports.
@@ -77,8 +78,14 @@ impl<T: EventSource> Pollable<T> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), Token(T::TOKENS), Interest::READABLE)?;
         inner.register(poll.registry(), Token(0))?;
-        let mut pollable =
-            Self { inner, poll, events: Events::with_capacity(64), again: Vec::new(), timer, armed: None };
+        let mut pollable = Self {
+            inner,
+            poll,
+            events: Events::with_capacity(T::TOKENS + 1),
+            again: Vec::new(),
+            timer,
+            armed: None,
+        };
         pollable.arm()?;
         Ok(pollable)
     }
@@ -123,7 +130,7 @@ impl<T: EventSource> Pollable<T> {
         Ok(if self.again.is_empty() { Turn::Idle } else { Turn::Again })
     }
 
-    /// Uses the inner value, and sets the timer to what it wants afterwards.
+    /// Uses the inner value (claims and commits, takes frames), and sets the timer to what it wants afterwards.
     ///
     /// # Errors
     /// If the timer can't be set.
@@ -131,6 +138,12 @@ impl<T: EventSource> Pollable<T> {
         let result = f(&mut self.inner);
         self.arm()?;
         Ok(result)
+    }
+
+    /// Gives the inner value back; register it again before use.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.inner
     }
 
     /// The inner value.

@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use crate::builder::PublisherBuilder;
 use crate::claim::Claim;
@@ -36,8 +36,8 @@ pub struct Publisher {
     service: Service,
     producer: Producer,
     first_token: usize,
-    /// When to claim again, although nobody rings: a plain v1 subscriber is in the way.
-    claim_again: Option<Instant>,
+    /// When to look again whether a claim is possible, although nobody rang.
+    look_again: Option<Instant>,
 }
 
 impl Publisher {
@@ -47,7 +47,7 @@ impl Publisher {
     }
 
     pub(crate) const fn new(service: Service, producer: Producer) -> Self {
-        Self { service, producer, first_token: 0, claim_again: None }
+        Self { service, producer, first_token: 0, look_again: None }
     }
 
     /// Takes a slot for the next frame.
@@ -56,8 +56,8 @@ impl Publisher {
     /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted. The
     /// event loop wakes up when it is worth trying again.
     pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_>, Stalled> {
-        let Self { service, producer, claim_again, .. } = self;
-        *claim_again = None;
+        let Self { service, producer, look_again, .. } = self;
+        *look_again = None;
         producer.claim_or(|Waiting { writer, stall, .. }, stalled| {
             if !writer.is_parked() {
                 writer.park();
@@ -67,9 +67,7 @@ impl Publisher {
                 service.evict_accused(now);
                 return Ok(());
             }
-            if writer.members().any_silent(stalled.waiting_for_acks) {
-                *claim_again = Some(now + LOOK_AGAIN);
-            }
+            *look_again = Some(now + look_again_after(writer, &stalled));
             Err(stalled)
         })
     }
@@ -108,7 +106,8 @@ impl Publisher {
     /// # Errors
     /// If the thread or its event loop can't be made.
     pub fn serve(self) -> Result<ServedPublisher, Error> {
-        let Self { service, producer, .. } = self;
+        let Self { service, mut producer, .. } = self;
+        producer.deregister();
         let key = producer.key.clone();
         let failed = |error| Error::system(&key, error);
         let pollable = Pollable::new(service).map_err(failed)?;
@@ -125,8 +124,7 @@ impl EventSource for Publisher {
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.first_token = first_token.0;
         self.service.register(registry, first_token)?;
-        let bell = self.producer.shared.publisher_bell.as_fd().as_raw_fd();
-        registry.register(&mut SourceFd(&bell), Token(first_token.0 + Service::TOKENS), Interest::READABLE)
+        self.producer.register(registry, Token(first_token.0 + Service::TOKENS))
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
@@ -139,6 +137,21 @@ impl EventSource for Publisher {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.service.handle_timeout(now);
+        // Whoever is over its deadline is evicted, whether the caller claims again or not.
+        if self.producer.stall.deadline().is_some_and(|due| due <= now) {
+            let Producer { writer, stall, .. } = &mut self.producer;
+            match writer.stalled() {
+                None => stall.clear(),
+                Some(stalled) => {
+                    if stall.stalled(now, &stalled, writer.members()) {
+                        self.service.evict_accused(now);
+                        stall.clear();
+                    }
+                }
+            }
+        }
+        // Once: whoever is driven claims again now, or when it wants to.
+        self.look_again.take_if(|due| *due <= now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -146,12 +159,13 @@ impl EventSource for Publisher {
             .poll_timeout()
             .into_iter()
             .chain(self.producer.stall.deadline())
-            .chain(self.claim_again)
+            .chain(self.look_again)
             .min()
     }
 }
 
-/// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does.
+/// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does, and waits as
+/// long.
 #[derive(Debug)]
 pub struct ServedPublisher {
     producer: Producer,
@@ -166,38 +180,45 @@ impl ServedPublisher {
     /// Only if the control plane has failed.
     pub fn claim(&mut self) -> Result<Claim<'_>, Error> {
         let Self { producer, thread } = self;
+        let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        if !is_served() {
+            return Err(Error::system(&producer.key, io::Error::other(NOT_SERVED)));
+        }
         producer.claim_or(|Waiting { writer, stall, shared, key }, stalled| {
             if !writer.is_parked() {
                 writer.park();
                 return Ok(());
             }
             let failed = |error| Error::system(key, error);
-            if thread.as_ref().is_none_or(JoinHandle::is_finished) {
-                return Err(failed(io::Error::other("the thread that serves subscribers has ended")));
+            if !is_served() {
+                return Err(failed(io::Error::other(NOT_SERVED)));
             }
             let now = clock::now();
             let accused = stall.stalled(now, &stalled, writer.members());
             if accused {
                 shared.service_bell.ring().map_err(failed)?;
             }
-            let mut limit = match stall.deadline() {
+            let limit = match stall.deadline() {
                 Some(deadline) if !accused => deadline.saturating_since(now),
                 _ => EVICTION_PAUSE,
             };
-            if writer.members().any_silent(stalled.waiting_for_acks) {
-                limit = limit.min(LOOK_AGAIN);
-            }
-            sleep(shared, limit).map_err(failed)
+            sleep(shared, limit.min(look_again_after(writer, &stalled))).map_err(failed)
         })
     }
 
     /// As [`claim`](Self::claim), but does not wait.
     ///
     /// # Errors
-    /// [`Stalled`] names who must acknowledge or release first. Nobody is evicted for it: only a claim that waits does
-    /// that.
+    /// [`Stalled`] names who must acknowledge or release first. Whoever stays in the way of the attempts for longer than
+    /// its deadline is evicted (D-31).
     pub fn try_claim(&mut self) -> Result<Claim<'_>, Stalled> {
-        self.producer.claim_or(|_, stalled| Err(stalled))
+        self.producer.claim_or(|Waiting { writer, stall, shared, .. }, stalled| {
+            if stall.stalled(clock::now(), &stalled, writer.members()) {
+                // If it can't be rung the control plane is gone, and the next claim says so.
+                let _ = shared.service_bell.ring();
+            }
+            Err(stalled)
+        })
     }
 
     /// Waits until `n` subscribers are active.
@@ -261,6 +282,8 @@ pub(crate) struct Producer {
     stall: StallClock,
     pool: HostPool,
     shared: Arc<Shared>,
+    /// Where the bell is registered.
+    registry: Option<Registry>,
 }
 
 impl Producer {
@@ -272,7 +295,26 @@ impl Producer {
         pool: HostPool,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { key, meta, writer, stall: StallClock::new(timeouts), pool, shared }
+        Self { key, meta, writer, stall: StallClock::new(timeouts), pool, shared, registry: None }
+    }
+
+    /// Registers the bell that ends a stall.
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.deregister();
+        registry.register(&mut SourceFd(&self.bell()), token, Interest::READABLE)?;
+        self.registry = Some(registry.try_clone()?);
+        Ok(())
+    }
+
+    /// Subscribers have copies of the bell, so closing ours would not end its registration.
+    fn deregister(&mut self) {
+        if let Some(registry) = self.registry.take() {
+            let _ = registry.deregister(&mut SourceFd(&self.bell()));
+        }
+    }
+
+    fn bell(&self) -> RawFd {
+        self.shared.publisher_bell.as_fd().as_raw_fd()
     }
 
     /// Claims, calling `wait` whenever nothing can be claimed.
@@ -281,11 +323,17 @@ impl Producer {
         &mut self,
         mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_>, E> {
-        let Self { writer, stall, pool, shared, meta, key } = self;
+        let Self { writer, stall, pool, shared, meta, key, .. } = self;
         let claim =
             writer.claim_or(|writer, stalled| wait(Waiting { writer, stall, shared, key }, stalled))?;
         stall.clear();
         Ok(Claim { claim, pool, shared, meta })
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.deregister();
     }
 }
 
@@ -344,7 +392,13 @@ fn sleep(shared: &Shared, limit: Duration) -> io::Result<()> {
     }
 }
 
-/// A plain v1 subscriber does not wake the publisher, who looks again by itself.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How long a claim that waits may sleep before it looks again although nobody rang.
+fn look_again_after(writer: &RingWriter<Arc<MappedRegion>>, stalled: &Stalled) -> Duration {
+    // A plain v1 subscriber wakes nobody. The others could be kept from it: anybody can write `publisher_parked`.
+    let is_silent = writer.members().any_silent(stalled.waiting_for_acks);
+    Duration::from_millis(if is_silent { 1 } else { 100 })
+}
+
+const NOT_SERVED: &str = "the thread that serves subscribers has ended";
 /// How long an eviction may take before it is asked for again.
 const EVICTION_PAUSE: Duration = Duration::from_millis(20);

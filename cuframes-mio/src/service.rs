@@ -5,7 +5,7 @@
 
 use std::array;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -207,6 +207,10 @@ impl Service {
     fn admit(&mut self, now: Instant, index: usize, request: SubscribeRequest) {
         let features = request.features;
         let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else { return };
+        if peer.conn.session.is_closed() {
+            // It left in the same breath, and needs no bit.
+            return;
+        }
         let subscribed = match self.roster.admit(peer.pid, request) {
             Ok(subscribed) => subscribed,
             Err(code) => {
@@ -243,14 +247,19 @@ impl Service {
             ));
         }
         fds.push((FdPurpose::WAKE_UP, bell.as_fd().try_clone_to_owned()?));
+        // Rung once, for frames published since the bit is active.
+        bell.ring()?;
         self.shared.set_bell(bit, Some(bell));
+        *process_of(&mut self.processes, bit) = None;
         let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else { return Ok(()) };
-        let process = PidFd::of_peer(&peer.conn)?;
-        if let Some((registry, first)) = &self.registration {
-            let token = Token(first + PROCESSES + usize::from(bit.get()));
-            registry.register(&mut SourceFd(&process.as_fd().as_raw_fd()), token, Interest::READABLE)?;
+        // An older kernel has none for a process outside our pid namespace: then its connection alone tells (D-20).
+        if let Ok(process) = PidFd::of_peer(&peer.conn) {
+            if let Some((registry, first)) = &self.registration {
+                let token = Token(first + PROCESSES + usize::from(bit.get()));
+                registry.register(&mut SourceFd(&process.as_fd().as_raw_fd()), token, Interest::READABLE)?;
+            }
+            *process_of(&mut self.processes, bit) = Some(process);
         }
-        *process_of(&mut self.processes, bit) = Some(process);
         for (purpose, fd) in fds {
             let _ = peer.conn.session.offer_fd(Announcement::single(purpose), fd);
         }
@@ -282,13 +291,25 @@ impl Service {
         let index =
             self.peers.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.bit == Some(bit)));
         if let Some((index, peer)) = index.and_then(|index| Some((index, self.peer(index)?))) {
-            while peer.conn.drive(now) == Turn::Again {}
             // A child of it may still hold the socket open.
-            peer.conn.session.handle_eof(now);
+            peer.conn.receive_last(now);
             self.settle(now, index);
         }
         self.roster.process_gone(bit);
         *process_of(&mut self.processes, bit) = None;
+    }
+
+    /// Every descriptor that is watched, and its token, counted from the first.
+    fn sources(&self) -> impl Iterator<Item = (usize, RawFd)> {
+        let processes = (PROCESSES..).zip(&self.processes);
+        let peers = (PEERS..).zip(&self.peers);
+        [(LISTENER, self.listener.as_raw_fd()), (BELL, self.shared.service_bell.as_fd().as_raw_fd())]
+            .into_iter()
+            .chain(
+                processes
+                    .filter_map(|(number, process)| Some((number, process.as_ref()?.as_fd().as_raw_fd()))),
+            )
+            .chain(peers.filter_map(|(number, peer)| Some((number, peer.as_ref()?.conn.as_fd().as_raw_fd()))))
     }
 
     fn members_changed(&self) {
@@ -312,14 +333,17 @@ impl EventSource for Service {
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         let first = first_token.0;
-        registry.register(
-            &mut SourceFd(&self.listener.as_raw_fd()),
-            Token(first + LISTENER),
-            Interest::READABLE,
-        )?;
-        let bell = self.shared.service_bell.as_fd().as_raw_fd();
-        registry.register(&mut SourceFd(&bell), Token(first + BELL), Interest::READABLE)?;
-        self.registration = Some((registry.try_clone()?, first));
+        if let Some((old, _)) = self.registration.replace((registry.try_clone()?, first)) {
+            for (_, fd) in self.sources() {
+                // One that is not registered there needs nothing.
+                let _ = old.deregister(&mut SourceFd(&fd));
+            }
+        }
+        for (number, fd) in self.sources() {
+            let writable = if number < PEERS { None } else { Some(Interest::WRITABLE) };
+            let interest = writable.into_iter().fold(Interest::READABLE, Interest::add);
+            registry.register(&mut SourceFd(&fd), Token(first + number), interest)?;
+        }
         Ok(())
     }
 
@@ -357,15 +381,20 @@ impl EventSource for Service {
         for peer in self.peers.iter_mut().flatten() {
             peer.conn.session.handle_timeout(now);
         }
+        if self.grace.is_some_and(|grace| grace <= now) {
+            // They had their time (D-12).
+            self.peers.fill_with(|| None);
+        }
         self.settle_all(now);
-        if self.accept_again.is_some_and(|due| due <= now) {
-            while self.accept(now) == Turn::Again {}
+        if self.accept_again.is_some_and(|due| due <= now) && self.accept(now) == Turn::Again {
+            self.accept_again = Some(now);
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let sessions = self.peers.iter().flatten().filter_map(|peer| peer.conn.session.poll_timeout());
-        sessions.chain(self.roster.poll_timeout()).chain(self.accept_again).chain(self.grace).min()
+        let grace = self.grace.filter(|_| self.peers.iter().any(Option::is_some));
+        sessions.chain(self.roster.poll_timeout()).chain(self.accept_again).chain(grace).min()
     }
 }
 

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -122,7 +123,11 @@ impl OwnedRegion {
 
 /// A file that we hold the lock of.
 #[derive(Debug)]
-struct Locked(File);
+struct Locked {
+    file: File,
+    /// The process that locked it: a child that was forked shares the lock, and must not end it (P-20).
+    pid: u32,
+}
 
 impl Locked {
     /// Locks `file`; `path` is its name.
@@ -131,7 +136,7 @@ impl Locked {
     /// [`Error::AlreadyExists`] if another publisher of `key` holds the lock.
     fn new(file: File, path: &Path, key: &Key) -> Result<Self, Error> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self(file)),
+            Ok(()) => Ok(Self { file, pid: process::id() }),
             Err(Errno::WOULDBLOCK) => Err(Error::already_exists(key, Holder::Lock(path.to_path_buf()))),
             Err(errno) => Err(Error::io("lock", path, errno)),
         }
@@ -142,7 +147,9 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // To close it is not enough: if another thread is just starting a program, the child has a copy of every
         // descriptor until it calls exec, and the lock lives as long as the last copy.
-        let _ = flock(&self.0, FlockOperation::Unlock);
+        if self.pid == process::id() {
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -182,10 +189,10 @@ fn remove_stale(path: &Path, key: &Key) -> Result<(), Error> {
     };
     let stale = Locked::new(file, path, key)?;
     // Who locked this file before us may have replaced it, and then the name means another region.
-    if !stale.0.metadata().is_ok_and(|metadata| Inode::of(&metadata).is_named(path)) {
+    if !stale.file.metadata().is_ok_and(|metadata| Inode::of(&metadata).is_named(path)) {
         return Ok(());
     }
-    if let Some(holder) = holder(&stale.0, path) {
+    if let Some(holder) = holder(&stale.file, path) {
         return Err(Error::already_exists(key, holder));
     }
     match fs::remove_file(path) {

@@ -42,7 +42,9 @@ pub struct Subscriber {
     /// Why we ended it, to be told once.
     failure: Option<Error>,
     registration: Option<(Registry, Token)>,
-    /// While armed: when to look again although nobody rang.
+    /// The publisher was told that we sleep.
+    parked: bool,
+    /// When to look again although nobody rang.
     look_again: Option<Instant>,
     /// How many looks in a row have found nothing, without a system call.
     idle_looks: u32,
@@ -66,6 +68,7 @@ impl Subscriber {
             closed: None,
             failure: None,
             registration: None,
+            parked: false,
             look_again: None,
             idle_looks: 0,
         };
@@ -100,8 +103,14 @@ impl Subscriber {
     /// As [`next`](Self::next).
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<Frame>, Error> {
+        // The connection first, the ring second: what was published before SHUTDOWN is there when SHUTDOWN has been read.
+        if self.idle_looks >= LOOKS_BEFORE_SYSTEM_CALL {
+            self.look_at_connection();
+        }
         if let Some(attached) = &mut self.attached {
-            if self.look_again.take().is_some() {
+            if self.parked {
+                self.parked = false;
+                self.look_again = None;
                 attached.reader.unpark();
             }
             if let Some(frame) = attached.reader.next() {
@@ -109,12 +118,15 @@ impl Subscriber {
                     self.idle_looks = 0;
                     return Ok(Some(Frame(frame)));
                 }
-                // Evicted: the connection says why.
+                // Evicted: the connection says so.
                 drop(frame);
+                self.look_at_connection();
+            } else if attached.reader.is_shutting_down() {
                 self.idle_looks = LOOKS_BEFORE_SYSTEM_CALL;
             }
         }
-        self.nothing_new()
+        self.idle_looks = self.idle_looks.saturating_add(1);
+        self.ended().map(|()| None)
     }
 
     /// As [`try_next`](Self::try_next); but when it returns `None` the event loop wakes up for the next frame.
@@ -183,16 +195,11 @@ impl Subscriber {
         Ok(())
     }
 
-    /// No frame is there: says whether one may still come.
     #[cold]
-    fn nothing_new(&mut self) -> Result<Option<Frame>, Error> {
-        self.idle_looks += 1;
-        if self.idle_looks > LOOKS_BEFORE_SYSTEM_CALL {
-            self.idle_looks = 0;
-            // A spinning caller does not see the socket's events, so a budget is no concern.
-            while self.drive(clock::now()) == Turn::Again {}
-        }
-        self.ended().map(|()| None)
+    fn look_at_connection(&mut self) {
+        self.idle_looks = 0;
+        // What is left after the budget is read by the next look.
+        let _ = self.drive(clock::now());
     }
 
     /// Why there will be no more frames, if that is so.
@@ -225,7 +232,7 @@ impl Subscriber {
                 SubscriberEvent::Closed(closed) => self.close(closed),
                 _ => {}
             }
-            if self.facts.is_none() && self.closed.is_none() {
+            if self.facts.is_none() && self.closed.is_none() && self.failure.is_none() {
                 self.attach(now);
             }
         }
@@ -261,6 +268,9 @@ impl Subscriber {
             && let Some(attached) = self.attached.take()
         {
             attached.reader.seat().detach();
+            if let Some((registry, _)) = &self.registration {
+                let _ = attached.deregister(registry);
+            }
         }
         self.closed = Some(closed);
     }
@@ -323,6 +333,8 @@ impl EventSource for Subscriber {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        // Once: whoever is driven looks again now, or when it wants to.
+        self.look_again.take_if(|due| *due <= now);
         self.conn.session.handle_timeout(now);
         self.settle(now);
     }
@@ -334,7 +346,19 @@ impl EventSource for Subscriber {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        self.conn.flush(clock::now());
+        // Frames and the publisher have copies of these descriptors, so closing ours would not end the registration.
+        if let Some((registry, _)) = &self.registration {
+            let _ = self.conn.deregister(registry);
+            if let Some(attached) = &self.attached {
+                let _ = attached.deregister(registry);
+            }
+        }
+        let now = clock::now();
+        if self.facts.is_none() {
+            // Nothing is mapped: the bit, if we have one, may be used again at once.
+            self.conn.session.unsubscribe(now);
+        }
+        self.conn.flush(now);
         // Not into the middle of another message.
         if self.closed.is_none()
             && self.conn.session.poll_transmit().is_none()

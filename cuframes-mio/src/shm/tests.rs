@@ -36,10 +36,10 @@ fn what_one_map_stores_the_other_loads() {
         let value = to_u64(index + 7);
         ours.header().epoch.store(value, Ordering::Relaxed);
         ours.slot(15).mem_offset.store(value, Ordering::Relaxed);
-        ours.subscriber(31).reserved[5].store(value, Ordering::Relaxed);
+        ours.subscriber(31).reserved[4].store(value, Ordering::Relaxed);
         assert_eq!(region.header().epoch.load(Ordering::Relaxed), value);
         assert_eq!(region.slot(15).mem_offset.load(Ordering::Relaxed), value);
-        assert_eq!(region.subscriber(31).reserved[5].load(Ordering::Relaxed), value);
+        assert_eq!(region.subscriber(31).reserved[4].load(Ordering::Relaxed), value);
     }
 }
 

@@ -79,7 +79,7 @@ fn run_dir(path: &Path) -> RunDir {
 }
 
 fn initialise(region: &MappedRegion) {
-    fill(region, 77, std::process::id().into());
+    fill(region, 77, process::id().into());
 }
 
 fn fill(region: &MappedRegion, epoch: u64, pid: u64) {
@@ -178,7 +178,7 @@ fn a_region_that_a_subscriber_still_has_does_not_keep_the_key() {
 #[test]
 fn of_a_foreign_region_only_a_dead_publisher_is_replaced() {
     let host = Host::new();
-    let live = std::process::id().into();
+    let live = process::id().into();
     for pid in [live, 0, u64::MAX] {
         host.leave_region(0, pid);
         assert_eq!(host.holder("a"), Holder::Process { region: host.region(), pid });
@@ -244,7 +244,7 @@ fn a_socket_that_refuses_stays_while_the_region_belongs_to_somebody_who_lives() 
     let host = Host::new();
     fs::create_dir(host.0.path().join("a")).unwrap();
     host.leave_socket();
-    host.leave_region(0, std::process::id().into());
+    host.leave_region(0, process::id().into());
     assert!(matches!(host.holder("a"), Holder::Process { .. }));
     assert!(host.socket().exists() && host.region().exists());
 }

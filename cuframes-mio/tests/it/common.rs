@@ -60,7 +60,7 @@ pub(crate) fn meta() -> FrameMeta {
 
 /// Fills every word of a frame with its number.
 pub(crate) fn fill(claim: &mut Claim<'_>) {
-    let seq = claim.seq().get();
+    let seq = claim.seq();
     for word in claim.bytes_mut().chunks_exact_mut(8) {
         word.copy_from_slice(&seq.to_le_bytes());
     }
@@ -75,4 +75,13 @@ pub(crate) fn check_bytes(seq: u64, bytes: &[u8]) {
     assert_eq!(u64::try_from(bytes.len()).unwrap(), meta().frame_size_bytes);
     let wrong = bytes.chunks_exact(8).position(|word| word != seq.to_le_bytes());
     assert_eq!(wrong, None, "frame {seq} has other bytes at this word");
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LONG, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

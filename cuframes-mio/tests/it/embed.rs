@@ -52,7 +52,7 @@ impl Loop {
         loop {
             if let Ok(mut claim) = self.publisher.try_claim(now()) {
                 fill(&mut claim);
-                return claim.commit().get();
+                return claim.commit();
             }
             self.turn();
         }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::common::{LONG, STRICT, Stream, check, fill};
+use crate::common::{LONG, STRICT, Stream, check, fill, until};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::wire::MessageType;
 use cuframes_mio::core::wire::fault::ErrorMessage;
@@ -35,7 +35,7 @@ impl Good {
         for _ in 0..4 {
             let mut claim = self.publisher.claim().unwrap();
             fill(&mut claim);
-            let seq = claim.commit().get();
+            let seq = claim.commit();
             let frame = self.subscriber.next(LONG).unwrap().expect("a frame in time");
             check(&frame);
             assert_eq!((frame.seq(), frame.lost()), (seq, 0));
@@ -133,7 +133,7 @@ fn connections_that_never_subscribe_are_limited_and_do_not_keep_others_out() {
     good.goes_on();
     drop(idle);
     let another = good.stream.subscriber("another", STRICT);
-    while another.clone().connect().is_err() {}
+    until("room for another", || another.clone().connect().is_ok());
     good.goes_on();
 }
 

@@ -12,5 +12,6 @@ mod common;
 mod embed;
 mod hostile;
 mod hot_path;
+mod loops;
 mod processes;
 mod share;

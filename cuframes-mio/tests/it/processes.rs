@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{LONG, NEWEST, STRICT, Stream, check, fill, meta};
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, fill, meta, until};
 use cuframes_mio::core::{Gone, Policy};
 use cuframes_mio::{Error, Publisher, ServedPublisher, Subscriber};
 
@@ -81,7 +81,7 @@ fn child_holds_a_frame() {
 fn publish(publisher: &mut ServedPublisher) -> u64 {
     let mut claim = publisher.claim().unwrap();
     fill(&mut claim);
-    claim.commit().get()
+    claim.commit()
 }
 
 #[test]
@@ -125,10 +125,12 @@ fn forty_subscribers_killed_with_a_frame_in_their_hands_leave_no_trace() {
         assert!(publisher.try_claim().is_err());
         other.kill();
         publish(&mut publisher);
-        while !publisher.members().is_empty() {}
+        until("the subscriber to be gone", || publisher.members().is_empty());
     }
     // Nothing stays quarantined, because the processes are gone.
-    while stream.subscriber("after", NEWEST).connect().unwrap().bit().unwrap().get() != 1 {}
+    until("bit 1 to be free", || {
+        stream.subscriber("after", NEWEST).connect().unwrap().bit().unwrap().get() == 1
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, fill, meta};
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, fill, meta, until};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Features, Gone, Policy, Timeouts};
@@ -13,7 +13,7 @@ use cuframes_mio::{Error, FrameLost, ServedPublisher, Subscriber};
 fn publish(publisher: &mut ServedPublisher) -> u64 {
     let mut claim = publisher.claim().unwrap();
     fill(&mut claim);
-    claim.commit().get()
+    claim.commit()
 }
 
 fn next(subscriber: &mut Subscriber) -> cuframes_mio::Frame {
@@ -162,11 +162,9 @@ fn a_frame_outlives_its_subscriber_and_the_goodbye_waits_for_it() {
     frame.release().unwrap();
     assert_eq!(publish(&mut publisher), 2);
     // UNSUBSCRIBE frees the bit at once, with no quarantine.
-    let mut after = stream.subscriber("after", NEWEST).connect().unwrap();
-    while after.bit().unwrap().get() != 1 {
-        drop(after);
-        after = stream.subscriber("after", NEWEST).connect().unwrap();
-    }
+    until("bit 1 to be free", || {
+        stream.subscriber("after", NEWEST).connect().unwrap().bit().unwrap().get() == 1
+    });
 }
 
 #[test]
@@ -200,7 +198,7 @@ fn waiting_for_subscribers_says_who_came() {
 fn who_does_not_acknowledge_is_evicted_and_the_others_go_on() {
     let stream = Stream::new();
     let mut timeouts = Timeouts::default();
-    timeouts.consumer_ack = Duration::from_millis(150);
+    timeouts.consumer_ack = Duration::from_secs(1);
     let builder = stream.publisher(2, Policy::STRICT_WAIT).timeouts(timeouts);
     let mut publisher = builder.create().unwrap().serve().unwrap();
     let mut asleep = stream.subscriber("asleep", STRICT).connect().unwrap();
