@@ -65,6 +65,15 @@ impl Progress {
         Ok(())
     }
 
+    /// Says something on standard error that is worth a line of its own.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.shown {
+            Shown::Line(line) => line.suspend(|| print_error(text)),
+            // It would look like a failure to the parent.
+            Shown::Json => {}
+        }
+    }
+
     /// Clears the line and puts the final report into words, or into JSON if that is wanted.
     pub(crate) fn finish<R>(self, key: &Key, report: &R, as_json: bool) -> Result<String, Failure>
     where

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cuframes_core::FrameMeta;
 use cuframes_core::wire::ShutdownReason;
-use cuframes_mio::{Publisher, ServedPublisher};
+use cuframes_mio::{Accusation, Leave, Member, MemberEvent, Publisher, ServedPublisher};
 
 use crate::args::PublishArgs;
 use crate::error::{Failure, failed};
@@ -71,11 +71,24 @@ fn stream(
         claim.commit();
         frames += 1;
         last = Instant::now();
+        say_who_was_evicted(publisher, progress);
         progress.show(last, frames, |fps| report(publisher, frames, fps, None))?;
     };
     // A signal ends a video as if it had no more frames.
     let end = if signals.raised() { End::Signal } else { end };
     Ok(report(publisher, frames, fps(frames.saturating_sub(1), last - start), Some(end)))
+}
+
+fn say_who_was_evicted(publisher: &mut ServedPublisher, progress: &Progress) {
+    while let Some(event) = publisher.poll_event() {
+        if let MemberEvent::Left(Member { name, pid, .. }, Leave::Evicted(of)) = event {
+            let why = match of {
+                Accusation::Lease => "it held a frame for too long",
+                _ => "it did not finish a frame in time",
+            };
+            progress.say(&format!("cuframes: stream {}: evicted {name} (pid {pid}): {why}", publisher.key()));
+        }
+    }
 }
 
 fn report(publisher: &ServedPublisher, frames: u64, fps: f64, end: Option<End>) -> Published {

@@ -69,12 +69,13 @@ pub use claim::Claim;
 pub use clock::now;
 pub use connect::SubscriberBuilder;
 pub use cuframes_core as core;
-pub use cuframes_core::ring::{FrameLost, Stalled};
+pub use cuframes_core::ring::{Accusation, FrameLost, Stalled};
 pub use cuframes_core::roster::Member;
 pub use error::{Distrust, Error, Holder};
 pub use frame::Frame;
 pub use pollable::{EventSource, Pollable, Turn};
 pub use publisher::{NotEnough, Publisher, ServedPublisher};
+pub use shared::{Leave, MemberEvent};
 pub use subscriber::Subscriber;
 
 /// The examples of the README are tests.

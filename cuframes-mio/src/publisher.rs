@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::host::HostPool;
 use crate::pollable::{EventSource, Pollable, Turn};
 use crate::service::Service;
-use crate::shared::Shared;
+use crate::shared::{MemberEvent, Shared};
 use crate::shm::MappedRegion;
 
 /// Shares frames under a key, driven by the caller: register it with a mio `Poll` ([`EventSource`]), wrap it in a
@@ -75,6 +75,11 @@ impl Publisher {
     /// Who is subscribed.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.service.roster().members()
+    }
+
+    /// What happened to subscribers since the last call, oldest first; the last 256 are kept.
+    pub fn poll_event(&mut self) -> Option<MemberEvent> {
+        self.producer.shared.poll_event()
     }
 
     /// The stream's key.
@@ -234,6 +239,11 @@ impl ServedPublisher {
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.producer.shared.members()
+    }
+
+    /// What happened to subscribers since the last call, oldest first; the last 256 are kept.
+    pub fn poll_event(&mut self) -> Option<MemberEvent> {
+        self.producer.shared.poll_event()
     }
 
     /// The stream's key.

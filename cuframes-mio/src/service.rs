@@ -28,7 +28,7 @@ use crate::clock;
 use crate::conn::Conn;
 use crate::liveness::{PeerCred, PidFd};
 use crate::pollable::{EventSource, Turn};
-use crate::shared::Shared;
+use crate::shared::{Leave, MemberEvent, Shared};
 use crate::shm::MappedRegion;
 use crate::stale::Claimed;
 use crate::wake::EventFd;
@@ -103,7 +103,7 @@ impl Service {
             if let Some(peer) = self.peers.iter_mut().flatten().find(|peer| peer.bit == Some(bit)) {
                 peer.conn.session.expel(now, ErrorCode::EVICTED, message);
             }
-            self.release(now, bit, Departure::Abrupt);
+            self.release(now, bit, Leave::Evicted(of));
         }
         self.settle_all(now);
     }
@@ -185,7 +185,7 @@ impl Service {
                 Some(PublisherEvent::Closed(closed)) => {
                     if let Some(bit) = peer.bit.take() {
                         let clean = closed == Closed::Gone(Gone::Unsubscribed);
-                        self.release(now, bit, if clean { Departure::Clean } else { Departure::Abrupt });
+                        self.release(now, bit, if clean { Leave::Unsubscribed } else { Leave::Vanished });
                     }
                 }
                 Some(_) => {}
@@ -229,6 +229,9 @@ impl Service {
                 &format!("the publisher can't hand out descriptors: {error}"),
             );
         }
+        if let Some(member) = self.roster.members().find(|member| member.bit == subscribed.bit) {
+            self.shared.push_event(MemberEvent::Joined(member.clone()));
+        }
         self.members_changed();
     }
 
@@ -267,7 +270,11 @@ impl Service {
     }
 
     /// Takes `bit` back.
-    fn release(&mut self, now: Instant, bit: SubscriberBit, departure: Departure) {
+    fn release(&mut self, now: Instant, bit: SubscriberBit, how: Leave) {
+        if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
+            self.shared.push_event(MemberEvent::Left(member.clone(), how));
+        }
+        let departure = if how == Leave::Unsubscribed { Departure::Clean } else { Departure::Abrupt };
         self.roster.leave(now, bit, departure);
         self.shared.set_bell(bit, None);
         if departure == Departure::Clean {

@@ -1,11 +1,13 @@
 //! [`Shared`]: what the control plane and the hot path of one publisher have in common.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{array, io};
 
 use cuframes_core::SubscriberBit;
+use cuframes_core::ring::Accusation;
 use cuframes_core::roster::Member;
 use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
@@ -26,6 +28,30 @@ pub(crate) struct Shared {
     bells: [Mutex<Option<EventFd>>; SUBSCRIBERS],
     members: Mutex<Vec<Member>>,
     changed: Condvar,
+    /// What happened to subscribers, until the caller asks; the oldest is dropped when there are too many.
+    events: Mutex<VecDeque<MemberEvent>>,
+}
+
+/// What happened to a subscriber of a publisher (D-31).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MemberEvent {
+    /// It was taken in.
+    Joined(Member),
+    /// It is not subscribed any more.
+    Left(Member, Leave),
+}
+
+/// How a subscriber left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Leave {
+    /// It said UNSUBSCRIBE.
+    Unsubscribed,
+    /// Its connection or its process ended without a word, or it broke the protocol.
+    Vanished,
+    /// It kept the publisher waiting for too long, and was evicted.
+    Evicted(Accusation),
 }
 
 impl Shared {
@@ -37,6 +63,7 @@ impl Shared {
             bells: array::from_fn(|_| Mutex::new(None)),
             members: Mutex::new(Vec::new()),
             changed: Condvar::new(),
+            events: Mutex::new(VecDeque::new()),
         }))
     }
 
@@ -58,6 +85,18 @@ impl Shared {
     pub(crate) fn set_members(&self, members: Vec<Member>) {
         *lock(&self.members) = members;
         self.changed.notify_all();
+    }
+
+    pub(crate) fn push_event(&self, event: MemberEvent) {
+        let mut events = lock(&self.events);
+        if events.len() == MAX_EVENTS {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    pub(crate) fn poll_event(&self) -> Option<MemberEvent> {
+        lock(&self.events).pop_front()
     }
 
     pub(crate) fn members(&self) -> Vec<Member> {
@@ -92,3 +131,6 @@ impl Shared {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Events that are kept for a caller who does not ask.
+const MAX_EVENTS: usize = 256;

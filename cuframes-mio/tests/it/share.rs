@@ -8,7 +8,7 @@ use crate::common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, fill, meta
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Features, Gone, Policy, Timeouts};
-use cuframes_mio::{Error, FrameLost, ServedPublisher, Subscriber};
+use cuframes_mio::{Accusation, Error, FrameLost, Leave, MemberEvent, ServedPublisher, Subscriber};
 
 fn publish(publisher: &mut ServedPublisher) -> u64 {
     let mut claim = publisher.claim().unwrap();
@@ -216,6 +216,14 @@ fn who_does_not_acknowledge_is_evicted_and_the_others_go_on() {
     reader.join().unwrap();
     let error = asleep.next(LONG).unwrap_err();
     assert_eq!(error.code(), ErrorCode::EVICTED, "{error}");
+    let events: Vec<_> = std::iter::from_fn(|| publisher.poll_event()).collect();
+    let evicted = |event: &MemberEvent| match event {
+        MemberEvent::Left(member, how) => {
+            member.name.as_str() == "asleep" && *how == Leave::Evicted(Accusation::Ack)
+        }
+        _ => false,
+    };
+    assert!(events.iter().any(evicted), "{events:?}");
 }
 
 #[test]
