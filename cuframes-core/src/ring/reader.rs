@@ -128,9 +128,26 @@ impl<R: Region, O: Outside> Seat<R, O> {
 
     /// Whether `slot` has held frame `seq` during everything that was read from it up to now (D-4).
     pub(super) fn is_intact(&self, slot: usize, seq: u64) -> bool {
-        // SYNC POINT: slot-validity. The fence keeps this load after the loads of the frame's bytes.
+        // SYNC POINT: slot-validity. The fence keeps the load after the loads of the frame's bytes.
         R::Word::fence(Acquire);
-        self.region.slot(slot).seq.load(Relaxed) == seq
+        // A leased slot is invalid for a moment when the writer wanted it and puts the number back.
+        let found =
+            if self.leases() { self.look_again(slot) } else { self.region.slot(slot).seq.load(Relaxed) };
+        found == seq
+    }
+
+    /// The slot's number; while it is invalid the writer may be putting the number back because of our lease.
+    fn look_again(&self, slot: usize) -> u64 {
+        let words = self.region.slot(slot);
+        for _ in 0..R::Word::LOOKS {
+            // SYNC POINT: slot-validity
+            let found = words.seq.load(Acquire);
+            if found != INVALID_SEQ {
+                return found;
+            }
+            R::Word::pause();
+        }
+        INVALID_SEQ
     }
 
     /// Gives the lease of `slot` back.
@@ -256,7 +273,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
                 return None;
             }
             R::Word::fence(SeqCst);
-            if self.look_again(slot) != seq {
+            if seat.look_again(slot) != seq {
                 seat.clear_lease(slot);
                 seat.wake_publisher();
                 return None;
@@ -265,22 +282,9 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             return None;
         }
         let (pts_ns, written) = (words.pts_ns.load(Relaxed), words.written_bytes.load(Relaxed));
-        seat.is_intact(slot, seq)
+        // A lease keeps the stamp, too. Looking once more would only find a number that is being put back.
+        (seat.leases() || seat.is_intact(slot, seq))
             .then(|| Frame::new(Arc::clone(seat), seq, slot, pts_ns.cast_signed(), written))
-    }
-
-    /// The slot's number; while it is invalid the writer may be putting the number back because of our lease.
-    fn look_again(&self, slot: usize) -> u64 {
-        let words = self.seat.region.slot(slot);
-        for _ in 0..R::Word::LOOKS {
-            // SYNC POINT: slot-validity
-            let found = words.seq.load(Acquire);
-            if found != INVALID_SEQ {
-                return found;
-            }
-            R::Word::pause();
-        }
-        INVALID_SEQ
     }
 
     /// The frame after the cursor that suits the mode best, of those that are there, and its slot.
