@@ -148,6 +148,7 @@ impl<R: Region> Roster<R> {
 
     /// Tells readers of the region that no more frames follow (§2 `shutdown_flag`, D-12).
     pub fn shut_down(&self) {
+        // SYNC POINT: shutdown
         self.region.header().shutdown_flag.store(1, Release);
     }
 

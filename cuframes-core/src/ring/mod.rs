@@ -26,6 +26,7 @@
 //! | join | roster: active bit, SeqCst fence, newest | writer: newest, SeqCst fence, active bits | I4 |
 //! | wake-up | reader: `parked`, SeqCst fence, `global_seq` | writer: `global_seq`, SeqCst fence, `parked` | I6 |
 //! | publisher-wake-up | writer: `publisher_parked`, SeqCst fence, claim | reader: ack or release, SeqCst fence, `publisher_parked` | I6 |
+//! | shutdown | roster: `shutdown_flag` Release, after the last commit | reader: `shutdown_flag` Acquire, then `global_seq` | D-30 |
 
 mod frame;
 mod members;
