@@ -76,6 +76,8 @@ impl<R: Region> Roster<R> {
 
     /// Takes a subscriber in: its bit, and the `initial_seq` from which on it gets every frame that is kept for it.
     ///
+    /// Ring the publisher's bell afterwards: a writer that looked in between waits for it, and may sleep by now.
+    ///
     /// # Errors
     /// `TOO_MANY` if no bit is free.
     pub fn admit(&mut self, pid: u64, request: SubscribeRequest) -> Result<Subscribed, ErrorCode> {
@@ -95,7 +97,8 @@ impl<R: Region> Roster<R> {
         Ok(Subscribed { bit, initial_seq: InitialSeq::Full(initial_seq) })
     }
 
-    /// Lets a subscriber go: nobody waits for it any more, and its leases are void.
+    /// Lets a subscriber go: nobody waits for it any more, and its leases are void. Ring the publisher's bell
+    /// afterwards: a writer that sleeps may have waited for it.
     pub fn leave(&mut self, now: Instant, bit: SubscriberBit, departure: Departure) {
         if !matches!(self.seat_mut(bit), Seat::Taken(_)) {
             return;
@@ -148,6 +151,7 @@ impl<R: Region> Roster<R> {
 
     /// Tells readers of the region that no more frames follow (§2 `shutdown_flag`, D-12).
     pub fn shut_down(&self) {
+        // SYNC POINT: shutdown
         self.region.header().shutdown_flag.store(1, Release);
     }
 

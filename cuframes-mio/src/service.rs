@@ -219,6 +219,8 @@ impl Service {
             }
         };
         peer.bit = Some(subscribed.bit);
+        // A claim that met it half joined waits for it.
+        let _ = self.shared.publisher_bell.ring();
         let _ = peer.conn.session.admit(now, Ok(subscribed));
         if let Err(error) = self.hand_over(index, subscribed.bit, features) {
             let Some(peer) = self.peer(index) else { return };

@@ -9,6 +9,8 @@
 
 pub mod chaos;
 pub mod heap;
+#[cfg(loom)]
+pub mod loom;
 pub mod pair;
 pub mod pipe;
 pub mod solo;

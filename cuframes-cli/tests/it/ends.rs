@@ -147,9 +147,10 @@ fn a_subscriber_that_keeps_a_strict_publisher_waiting_is_evicted_and_the_others_
     let stage = Stage::new();
     let slow = stage.start("subscribe KEY --mode strict --delay 4000 --json --timeout 120");
     let other = stage.start("subscribe KEY --mode strict --check-seq --json --timeout 120");
-    stage
+    let publisher = stage
         .run(&format!("publish KEY --pattern seq --size 64x64 --frames 50 --fps 0 --ring 2 {}", strict(2)))
         .succeeded();
+    assert!(publisher.stderr.contains(": evicted cuframes (pid "), "{publisher:?}");
     assert_eq!(other.end().succeeded().json()["frames"], 50);
     let slow = slow.end();
     assert_eq!(slow.code(), Some(1), "{slow:?}");

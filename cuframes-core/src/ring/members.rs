@@ -160,13 +160,10 @@ impl<W: Word> Members<W> {
 /// Whether `bit` is done with frame `seq`: its `last_seen_seq` reached it, or the word has never moved from
 /// `initial_seq` and its ack bit is set (D-5: only then can the bit not be a late one).
 fn is_done(region: &impl Region, slot: usize, seq: u64, bit: SubscriberBit, joined: u64) -> bool {
-    // SYNC POINT: ack
+    // SYNC POINT: ack. The bit first: whoever sets it late has moved the word before, and then we see that.
+    let acknowledged = region.slot(slot).ack_bitmap.load(Acquire) & bit.mask() != 0;
     let last_seen = region.subscriber(bit.get().into()).last_seen_seq.load(Acquire);
-    if last_seen == joined {
-        region.slot(slot).ack_bitmap.load(Acquire) & bit.mask() != 0
-    } else {
-        last_seen >= seq
-    }
+    if last_seen == joined { acknowledged } else { last_seen >= seq }
 }
 
 #[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 words")]

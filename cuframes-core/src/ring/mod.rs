@@ -8,7 +8,7 @@
 //! - **I4** Under STRICT_WAIT a frame is not overwritten before every required subscriber is done with it (D-5, D-6).
 //! - **I5** `last_seen_seq` only grows while its bit is assigned, whatever order frames are released in.
 //! - **I6** A subscriber that parked is named by the next commit; a writer that parked is woken by the next
-//!   acknowledgement or release.
+//!   acknowledgement or release, and by whoever lets a subscriber join or go.
 //! - **I7** The writer believes nothing that it can know itself (D-23): its position, the membership and every deadline
 //!   live in its own memory. What a subscriber writes can delay or release only frames in its own name.
 //!
@@ -26,6 +26,7 @@
 //! | join | roster: active bit, SeqCst fence, newest | writer: newest, SeqCst fence, active bits | I4 |
 //! | wake-up | reader: `parked`, SeqCst fence, `global_seq` | writer: `global_seq`, SeqCst fence, `parked` | I6 |
 //! | publisher-wake-up | writer: `publisher_parked`, SeqCst fence, claim | reader: ack or release, SeqCst fence, `publisher_parked` | I6 |
+//! | shutdown | roster: `shutdown_flag` Release, after the last commit | reader: `shutdown_flag` Acquire, then `global_seq` | D-30 |
 
 mod frame;
 mod members;

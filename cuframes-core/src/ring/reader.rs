@@ -230,10 +230,12 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         self.words().parked.store(0, Relaxed);
     }
 
-    /// Whether the publisher's region says that it is shutting down (§2 `shutdown_flag`).
+    /// Whether the publisher's region says that it is shutting down (§2 `shutdown_flag`). Then everything it has published
+    /// is there for [`next`](Self::next) (D-30).
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
-        self.seat.region.header().shutdown_flag.load(Relaxed) != 0
+        // SYNC POINT: shutdown
+        self.seat.region.header().shutdown_flag.load(Acquire) != 0
     }
 
     /// The seat.

@@ -1,0 +1,156 @@
+//! Models of SYNC POINTs lease and release: a frame is not overwritten while it is leased (I3, X-2).
+
+#![cfg(loom)]
+#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use cuframes_core::shm::{Region, Word};
+use cuframes_core::{Features, Policy, SubscriberMode};
+use cuframes_testkit::loom::weakened::{OneLook, WeakFenceAfterInvalid, WeakFenceAfterLease};
+use cuframes_testkit::loom::{AsShipped, Field, LoomRing, Seen, Weakening, check};
+use loom::thread;
+
+const WORDS: &[Field] = &[Field::GlobalSeq, Field::Seq, Field::LeaseBitmap];
+
+/// Whatever was read under a lease is whole.
+fn judge(seen: &[Seen]) {
+    for seen in seen {
+        assert!(seen.is_whole(), "overwritten: {seen:?}");
+    }
+}
+
+fn no_lease_is_left<K: Weakening>(ring: &LoomRing<K>) {
+    for slot in 0..3 {
+        let leases = ring.place.region.slot(slot).lease_bitmap.load(Relaxed);
+        assert_eq!(leases, 0, "a lease of slot {slot} is left behind");
+    }
+}
+
+/// The writer wants the only slot while a reader takes its frame and gives it back.
+fn wanted<K: Weakening>() -> (LoomRing<K>, Option<Seen>, Option<u64>) {
+    let mut ring = LoomRing::<K>::new(1, Policy::DROP_OLDEST, WORDS);
+    ring.writer.publish().unwrap();
+    let mut reader = ring.join(SubscriberMode::NEWEST_ONLY, Features::LEASE);
+    let reading = thread::spawn(move || reader.read_next());
+    let published = ring.writer.publish();
+    (ring, reading.join().unwrap(), published)
+}
+
+fn frame_is_whole<K: Weakening>() {
+    let (_, seen, _) = wanted::<K>();
+    judge(seen.as_slice());
+}
+
+fn frame_is_not_called_lost<K: Weakening>() {
+    let (ring, seen, _) = wanted::<K>();
+    if let Some(seen) = seen {
+        assert_eq!(seen.released, Ok(()), "called lost: {seen:?}");
+    }
+    no_lease_is_left(&ring);
+}
+
+fn somebody_gets_the_slot<K: Weakening>() {
+    let (_, seen, published) = wanted::<K>();
+    assert!(seen.is_some() || published.is_some(), "both backed off");
+}
+
+/// One reader holds two frames at once while the writer goes around a ring of three.
+fn two_frames<K: Weakening>() {
+    let mut ring = LoomRing::<K>::new(3, Policy::DROP_OLDEST, WORDS);
+    let mut reader = ring.join(SubscriberMode::STRICT_ORDER, Features::LEASE);
+    ring.writer.publish().unwrap();
+    ring.writer.publish().unwrap();
+    let reading = thread::spawn(move || {
+        let frames = [reader.ring.next(), reader.ring.next()];
+        frames.map(|frame| frame.map(|frame| reader.read(frame)))
+    });
+    for _ in 0..3 {
+        ring.writer.publish();
+    }
+    let seen: Vec<_> = reading.join().unwrap().into_iter().flatten().collect();
+    judge(&seen);
+    no_lease_is_left(&ring);
+}
+
+/// Two readers lease the two frames of a ring, of which the writer wants one or the other.
+fn two_readers<K: Weakening>() {
+    let mut ring = LoomRing::<K>::new(2, Policy::DROP_OLDEST, WORDS);
+    let readers = [SubscriberMode::STRICT_ORDER, SubscriberMode::NEWEST_ONLY]
+        .map(|mode| ring.join(mode, Features::LEASE));
+    ring.writer.publish().unwrap();
+    ring.writer.publish().unwrap();
+    let reading = readers.map(|mut reader| thread::spawn(move || reader.read_next()));
+    ring.writer.publish();
+    for reading in reading {
+        judge(reading.join().unwrap().as_slice());
+    }
+    no_lease_is_left(&ring);
+}
+
+// 332 executions, under 1 s.
+#[test]
+fn a_leased_frame_is_not_overwritten() {
+    check(frame_is_whole::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "overwritten")]
+fn a_leased_frame_is_overwritten_with_a_weaker_fence_in_the_writer() {
+    check(frame_is_whole::<WeakFenceAfterInvalid>);
+}
+
+#[test]
+#[should_panic(expected = "overwritten")]
+fn a_leased_frame_is_overwritten_with_a_weaker_fence_in_the_reader() {
+    check(frame_is_whole::<WeakFenceAfterLease>);
+}
+
+// 332 executions, under 1 s.
+#[test]
+fn a_leased_frame_is_not_called_lost_while_its_number_is_put_back() {
+    check(frame_is_not_called_lost::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "called lost")]
+fn a_leased_frame_is_called_lost_if_the_reader_looks_only_once() {
+    check(frame_is_not_called_lost::<OneLook<AsShipped>>);
+}
+
+// 332 executions, under 1 s.
+#[test]
+fn the_writer_or_the_reader_gets_the_slot() {
+    check(somebody_gets_the_slot::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "both backed off")]
+fn both_back_off_if_the_reader_looks_only_once() {
+    check(somebody_gets_the_slot::<OneLook<AsShipped>>);
+}
+
+// 29300 executions, 5 s.
+#[test]
+fn frames_that_are_leased_at_once_are_not_overwritten() {
+    check(two_frames::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "overwritten")]
+fn frames_that_are_leased_at_once_are_overwritten_with_a_weaker_fence() {
+    check(two_frames::<WeakFenceAfterInvalid>);
+}
+
+// Two readers that look for as long as it takes would let each other look for ever.
+// 38063 executions, 6 s.
+#[test]
+fn frames_leased_by_two_readers_are_not_overwritten() {
+    check(two_readers::<OneLook<AsShipped>>);
+}
+
+#[test]
+#[should_panic(expected = "overwritten")]
+fn frames_leased_by_two_readers_are_overwritten_with_a_weaker_fence() {
+    check(two_readers::<OneLook<WeakFenceAfterLease>>);
+}
