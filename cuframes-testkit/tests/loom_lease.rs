@@ -5,9 +5,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use cuframes_core::roster::Departure;
 use cuframes_core::shm::{Region, Word};
-use cuframes_core::{Features, Policy, SubscriberMode};
-use cuframes_testkit::loom::weakened::{OneLook, WeakFenceAfterInvalid, WeakFenceAfterLease};
+use cuframes_core::{Features, Instant, Policy, SubscriberMode};
+use cuframes_testkit::loom::weakened::{
+    LeavesUnsaid, NoState, OneLook, WeakFenceAfterInvalid, WeakFenceAfterLease,
+};
 use cuframes_testkit::loom::{AsShipped, Field, LoomRing, Seen, Weakening, check};
 use loom::thread;
 
@@ -48,6 +51,23 @@ fn frame_is_not_called_lost<K: Weakening>() {
         assert_eq!(seen.released, Ok(()), "called lost: {seen:?}");
     }
     no_lease_is_left(&ring);
+}
+
+/// The reader is evicted and the slot is overwritten while it reads and releases its frame.
+fn evicted_frame_is_called_lost<K: Weakening>() {
+    let words = [WORDS, &[Field::State]].concat();
+    let mut ring = LoomRing::<K>::new(1, Policy::DROP_OLDEST, &words);
+    let mut reader = ring.join(SubscriberMode::NEWEST_ONLY, Features::LEASE);
+    ring.writer.publish().unwrap();
+    let bit = reader.ring.seat().bit();
+    let frame = reader.ring.next().unwrap();
+    let reading = thread::spawn(move || reader.read(frame));
+    let LoomRing { mut roster, mut writer, .. } = ring;
+    let writing = thread::spawn(move || writer.publish());
+    roster.leave(Instant::ZERO, bit, Departure::Abrupt);
+    let seen = reading.join().unwrap();
+    assert!(seen.released.is_err() || seen.is_whole(), "called intact: {seen:?}");
+    writing.join().unwrap();
 }
 
 fn somebody_gets_the_slot<K: Weakening>() {
@@ -114,8 +134,20 @@ fn a_leased_frame_is_not_called_lost_while_its_number_is_put_back() {
 
 #[test]
 #[should_panic(expected = "called lost")]
-fn a_leased_frame_is_called_lost_if_the_reader_looks_only_once() {
-    check(frame_is_not_called_lost::<OneLook<AsShipped>>);
+fn a_leased_frame_is_called_lost_if_the_region_does_not_say_whose_the_bit_is() {
+    check(frame_is_not_called_lost::<NoState>);
+}
+
+// 11043 executions, 2 s.
+#[test]
+fn a_frame_whose_lease_ended_is_not_called_intact_when_it_was_overwritten() {
+    check(evicted_frame_is_called_lost::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "called intact")]
+fn a_frame_whose_lease_ended_is_called_intact_if_the_region_does_not_say_that_the_reader_left() {
+    check(evicted_frame_is_called_lost::<LeavesUnsaid>);
 }
 
 // 332 executions, under 1 s.

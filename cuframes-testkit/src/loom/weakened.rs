@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
-use cuframes_core::shm::layout::INVALID_SEQ;
+use cuframes_core::shm::layout::{INVALID_SEQ, subscriber_state};
 
 use super::word::{Access, Field, Step, Weakening};
 
@@ -23,7 +23,7 @@ pub struct NoFenceAfterInvalid;
 
 impl Weakening for NoFenceAfterInvalid {
     fn fence(after: Step, order: Ordering) -> Option<Ordering> {
-        (after != (Field::Seq, Access::Store)).then_some(order)
+        (after != (Field::Seq, Access::Store) && order != Release).then_some(order)
     }
 }
 
@@ -72,6 +72,26 @@ impl<K: Weakening> Weakening for OneLook<K> {
 
     fn fence(after: Step, order: Ordering) -> Option<Ordering> {
         K::fence(after, order)
+    }
+}
+
+/// The region does not say who has a bit.
+#[derive(Debug)]
+pub struct NoState;
+
+impl Weakening for NoState {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        (step.0 != Field::State).then_some((value, order))
+    }
+}
+
+/// The region does not say that a subscriber has left.
+#[derive(Debug)]
+pub struct LeavesUnsaid;
+
+impl Weakening for LeavesUnsaid {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        ((step.0, value) != (Field::State, subscriber_state::DRAINING)).then_some((value, order))
     }
 }
 
