@@ -55,6 +55,7 @@ mod name;
 mod pollable;
 mod publisher;
 mod rundir;
+mod served;
 mod service;
 mod shared;
 mod shm;
@@ -74,7 +75,8 @@ pub use cuframes_core::roster::Member;
 pub use error::{Distrust, Error, Holder};
 pub use frame::Frame;
 pub use pollable::{EventSource, Pollable, Turn};
-pub use publisher::{NotEnough, Publisher, ServedPublisher};
+pub use publisher::Publisher;
+pub use served::{NotEnough, ServedPublisher};
 pub use shared::{Leave, MemberEvent};
 pub use subscriber::Subscriber;
 

@@ -1,9 +1,9 @@
-//! [`Publisher`]: shares frames under a key; [`ServedPublisher`]: the same with its control plane in a thread of its own.
+//! [`Publisher`]: shares frames under a key.
 
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fmt, io};
 
 use cuframes_core::ring::{RingWriter, StallClock, Stalled};
 use cuframes_core::roster::Member;
@@ -11,22 +11,19 @@ use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Instant, Key, Timeouts};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use crate::builder::PublisherBuilder;
 use crate::claim::Claim;
-use crate::clock;
 use crate::error::Error;
 use crate::host::HostPool;
-use crate::pollable::{EventSource, Pollable, Turn};
+use crate::pollable::{EventSource, Turn};
+use crate::served::ServedPublisher;
 use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
 use crate::shm::MappedRegion;
 
 /// Shares frames under a key, driven by the caller: register it with a mio `Poll` ([`EventSource`]), wrap it in a
-/// [`Pollable`], or hand its control plane to a thread with [`serve`](Self::serve).
+/// [`Pollable`](crate::Pollable), or hand its control plane to a thread with [`serve`](Self::serve).
 ///
 /// Dropping it says SHUTDOWN without waiting for anybody; [`shut_down`](Self::shut_down) and turning until
 /// [`is_finished`](Self::is_finished) waits for the subscribers first (D-12).
@@ -113,13 +110,7 @@ impl Publisher {
     pub fn serve(self) -> Result<ServedPublisher, Error> {
         let Self { service, mut producer, .. } = self;
         producer.deregister();
-        let key = producer.key.clone();
-        let failed = |error| Error::system(&key, error);
-        let pollable = Pollable::new(service).map_err(failed)?;
-        // 15 bytes of a thread's name are kept.
-        let thread = thread::Builder::new().name("cuframes-serve".into()).spawn(move || control(pollable));
-        let thread = thread.map_err(failed)?;
-        Ok(ServedPublisher { producer, thread: Some(thread) })
+        ServedPublisher::start(service, producer)
     }
 }
 
@@ -169,120 +160,6 @@ impl EventSource for Publisher {
     }
 }
 
-/// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does, and waits as
-/// long.
-#[derive(Debug)]
-pub struct ServedPublisher {
-    producer: Producer,
-    thread: Option<JoinHandle<io::Result<()>>>,
-}
-
-impl ServedPublisher {
-    /// Takes a slot for the next frame, and waits for one if it must: at most until whoever is in the way is over its
-    /// deadline and evicted (D-31). Makes no system call when a slot is free.
-    ///
-    /// # Errors
-    /// Only if the control plane has failed.
-    pub fn claim(&mut self) -> Result<Claim<'_>, Error> {
-        let Self { producer, thread } = self;
-        let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        if !is_served() {
-            return Err(Error::system(&producer.key, io::Error::other(NOT_SERVED)));
-        }
-        producer.claim_or(|Waiting { writer, stall, shared, key }, stalled| {
-            if !writer.is_parked() {
-                writer.park();
-                return Ok(());
-            }
-            let failed = |error| Error::system(key, error);
-            if !is_served() {
-                return Err(failed(io::Error::other(NOT_SERVED)));
-            }
-            let now = clock::now();
-            let accused = stall.stalled(now, &stalled, writer.members());
-            if accused {
-                shared.service_bell.ring().map_err(failed)?;
-            }
-            let limit = match stall.deadline() {
-                Some(deadline) if !accused => deadline.saturating_since(now),
-                _ => EVICTION_PAUSE,
-            };
-            sleep(shared, limit.min(look_again_after(writer, &stalled))).map_err(failed)
-        })
-    }
-
-    /// As [`claim`](Self::claim), but does not wait.
-    ///
-    /// # Errors
-    /// [`Stalled`] names who must acknowledge or release first. Whoever stays in the way of the attempts for longer than
-    /// its deadline is evicted (D-31).
-    pub fn try_claim(&mut self) -> Result<Claim<'_>, Stalled> {
-        self.producer.claim_or(|Waiting { writer, stall, shared, .. }, stalled| {
-            if stall.stalled(clock::now(), &stalled, writer.members()) {
-                // If it can't be rung the control plane is gone, and the next claim says so.
-                let _ = shared.service_bell.ring();
-            }
-            Err(stalled)
-        })
-    }
-
-    /// Waits until `n` subscribers are active.
-    ///
-    /// # Errors
-    /// [`NotEnough`] says how many came in time, and who they are.
-    pub fn wait_for(&self, n: usize, timeout: Duration) -> Result<(), NotEnough> {
-        let shared = &self.producer.shared;
-        shared.wait_for(n, timeout).map_err(|members| NotEnough { wanted: n, timeout, members })
-    }
-
-    /// Who is subscribed.
-    #[must_use]
-    pub fn members(&self) -> Vec<Member> {
-        self.producer.shared.members()
-    }
-
-    /// What happened to subscribers since the last call, oldest first; the last 256 are kept.
-    pub fn poll_event(&mut self) -> Option<MemberEvent> {
-        self.producer.shared.poll_event()
-    }
-
-    /// The stream's key.
-    #[must_use]
-    pub const fn key(&self) -> &Key {
-        &self.producer.key
-    }
-
-    /// Geometry of every frame.
-    #[must_use]
-    pub const fn meta(&self) -> &FrameMeta {
-        &self.producer.meta
-    }
-
-    /// Ends the stream: SHUTDOWN to everybody, then waits until they have closed or the grace period is over (D-12).
-    /// Nothing is left in the file system afterwards.
-    ///
-    /// # Errors
-    /// If the control plane has failed.
-    pub fn shut_down(mut self, reason: ShutdownReason) -> Result<(), Error> {
-        self.stop(reason).map_err(|error| Error::system(&self.producer.key, error))
-    }
-
-    fn stop(&mut self, reason: ShutdownReason) -> io::Result<()> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.producer.shared.request_stop(reason)?;
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that serves subscribers has panicked")))
-    }
-}
-
-impl Drop for ServedPublisher {
-    fn drop(&mut self) {
-        // Whoever wants to know calls `shut_down`.
-        let _ = self.stop(ShutdownReason::NORMAL);
-    }
-}
-
 /// The hot path: the ring's writer and the memory behind it.
 #[derive(Debug)]
 pub(crate) struct Producer {
@@ -291,7 +168,7 @@ pub(crate) struct Producer {
     writer: RingWriter<Arc<MappedRegion>>,
     stall: StallClock,
     pool: HostPool,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Where the bell is registered.
     registry: Option<Registry>,
 }
@@ -329,7 +206,7 @@ impl Producer {
 
     /// Claims, calling `wait` whenever nothing can be claimed.
     #[inline]
-    fn claim_or<E>(
+    pub(crate) fn claim_or<E>(
         &mut self,
         mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_>, E> {
@@ -348,67 +225,16 @@ impl Drop for Producer {
 }
 
 /// What a claim that waits has at hand.
-struct Waiting<'a> {
-    writer: &'a mut RingWriter<Arc<MappedRegion>>,
-    stall: &'a mut StallClock,
-    shared: &'a Shared,
-    key: &'a Key,
-}
-
-/// Fewer subscribers came than were waited for.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct NotEnough {
-    /// How many were waited for.
-    pub wanted: usize,
-    /// For how long.
-    pub timeout: Duration,
-    /// Those that came.
-    pub members: Vec<Member>,
-}
-
-impl fmt::Display for NotEnough {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wanted, timeout, members } = self;
-        write!(f, "{} of {wanted} subscribers came within {timeout:?}", members.len())?;
-        let mut separator = ": ";
-        for Member { name, pid, .. } in members {
-            write!(f, "{separator}{name} (pid {pid})")?;
-            separator = ", ";
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for NotEnough {}
-
-/// The control plane's thread.
-fn control(mut service: Pollable<Service>) -> io::Result<()> {
-    while !service.get_ref().is_finished(clock::now()) {
-        // `Again` is remembered by `service` itself.
-        let _ = service.wait(None)?;
-    }
-    Ok(())
-}
-
-/// Sleeps until a subscriber rings, or `limit` has passed.
-fn sleep(shared: &Shared, limit: Duration) -> io::Result<()> {
-    let bell = &shared.publisher_bell;
-    let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
-    match poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)) {
-        Ok(0) | Err(Errno::INTR) => Ok(()),
-        Ok(_) => bell.drain(),
-        Err(errno) => Err(errno.into()),
-    }
+pub(crate) struct Waiting<'a> {
+    pub(crate) writer: &'a mut RingWriter<Arc<MappedRegion>>,
+    pub(crate) stall: &'a mut StallClock,
+    pub(crate) shared: &'a Shared,
+    pub(crate) key: &'a Key,
 }
 
 /// How long a claim that waits may sleep before it looks again although nobody rang.
-fn look_again_after(writer: &RingWriter<Arc<MappedRegion>>, stalled: &Stalled) -> Duration {
+pub(crate) fn look_again_after(writer: &RingWriter<Arc<MappedRegion>>, stalled: &Stalled) -> Duration {
     // A plain v1 subscriber wakes nobody. The others could be kept from it: anybody can write `publisher_parked`.
     let is_silent = writer.members().any_silent(stalled.waiting_for_acks);
     Duration::from_millis(if is_silent { 1 } else { 100 })
 }
-
-const NOT_SERVED: &str = "the thread that serves subscribers has ended";
-/// How long an eviction may take before it is asked for again.
-const EVICTION_PAUSE: Duration = Duration::from_millis(20);

@@ -1,0 +1,195 @@
+//! [`ServedPublisher`]: a publisher whose control plane runs in a thread of its own.
+
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{fmt, io};
+
+use cuframes_core::ring::Stalled;
+use cuframes_core::roster::Member;
+use cuframes_core::wire::ShutdownReason;
+use cuframes_core::{FrameMeta, Key};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::claim::Claim;
+use crate::clock;
+use crate::error::Error;
+use crate::pollable::Pollable;
+use crate::publisher::{Producer, Waiting, look_again_after};
+use crate::service::Service;
+use crate::shared::{MemberEvent, Shared};
+
+/// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does, and waits as
+/// long.
+#[derive(Debug)]
+pub struct ServedPublisher {
+    producer: Producer,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl ServedPublisher {
+    /// Starts the thread.
+    pub(crate) fn start(service: Service, producer: Producer) -> Result<Self, Error> {
+        let failed = |error| Error::system(&producer.key, error);
+        let pollable = Pollable::new(service).map_err(failed)?;
+        // 15 bytes of a thread's name are kept.
+        let thread = thread::Builder::new().name("cuframes-serve".into()).spawn(move || control(pollable));
+        let thread = thread.map_err(failed)?;
+        Ok(Self { producer, thread: Some(thread) })
+    }
+
+    /// Takes a slot for the next frame, and waits for one if it must: at most until whoever is in the way is over its
+    /// deadline and evicted (D-31). Makes no system call when a slot is free.
+    ///
+    /// # Errors
+    /// Only if the control plane has failed.
+    pub fn claim(&mut self) -> Result<Claim<'_>, Error> {
+        let Self { producer, thread } = self;
+        let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        if !is_served() {
+            return Err(Error::system(&producer.key, io::Error::other(NOT_SERVED)));
+        }
+        producer.claim_or(|Waiting { writer, stall, shared, key }, stalled| {
+            if !writer.is_parked() {
+                writer.park();
+                return Ok(());
+            }
+            let failed = |error| Error::system(key, error);
+            if !is_served() {
+                return Err(failed(io::Error::other(NOT_SERVED)));
+            }
+            let now = clock::now();
+            let accused = stall.stalled(now, &stalled, writer.members());
+            if accused {
+                shared.service_bell.ring().map_err(failed)?;
+            }
+            let limit = match stall.deadline() {
+                Some(deadline) if !accused => deadline.saturating_since(now),
+                _ => EVICTION_PAUSE,
+            };
+            sleep(shared, limit.min(look_again_after(writer, &stalled))).map_err(failed)
+        })
+    }
+
+    /// As [`claim`](Self::claim), but does not wait.
+    ///
+    /// # Errors
+    /// [`Stalled`] names who must acknowledge or release first. Whoever stays in the way of the attempts for longer than
+    /// its deadline is evicted (D-31).
+    pub fn try_claim(&mut self) -> Result<Claim<'_>, Stalled> {
+        self.producer.claim_or(|Waiting { writer, stall, shared, .. }, stalled| {
+            if stall.stalled(clock::now(), &stalled, writer.members()) {
+                // If it can't be rung the control plane is gone, and the next claim says so.
+                let _ = shared.service_bell.ring();
+            }
+            Err(stalled)
+        })
+    }
+
+    /// Waits until `n` subscribers are active.
+    ///
+    /// # Errors
+    /// [`NotEnough`] says how many came in time, and who they are.
+    pub fn wait_for(&self, n: usize, timeout: Duration) -> Result<(), NotEnough> {
+        let shared = &self.producer.shared;
+        shared.wait_for(n, timeout).map_err(|members| NotEnough { wanted: n, timeout, members })
+    }
+
+    /// Who is subscribed.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.producer.shared.members()
+    }
+
+    /// What happened to subscribers since the last call, oldest first; the last 256 are kept.
+    pub fn poll_event(&mut self) -> Option<MemberEvent> {
+        self.producer.shared.poll_event()
+    }
+
+    /// The stream's key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.producer.key
+    }
+
+    /// Geometry of every frame.
+    #[must_use]
+    pub const fn meta(&self) -> &FrameMeta {
+        &self.producer.meta
+    }
+
+    /// Ends the stream: SHUTDOWN to everybody, then waits until they have closed or the grace period is over (D-12).
+    /// Nothing is left in the file system afterwards.
+    ///
+    /// # Errors
+    /// If the control plane has failed.
+    pub fn shut_down(mut self, reason: ShutdownReason) -> Result<(), Error> {
+        self.stop(reason).map_err(|error| Error::system(&self.producer.key, error))
+    }
+
+    fn stop(&mut self, reason: ShutdownReason) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.producer.shared.request_stop(reason)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that serves subscribers has panicked")))
+    }
+}
+
+impl Drop for ServedPublisher {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `shut_down`.
+        let _ = self.stop(ShutdownReason::NORMAL);
+    }
+}
+
+/// Fewer subscribers came than were waited for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NotEnough {
+    /// How many were waited for.
+    pub wanted: usize,
+    /// For how long.
+    pub timeout: Duration,
+    /// Those that came.
+    pub members: Vec<Member>,
+}
+
+impl fmt::Display for NotEnough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wanted, timeout, members } = self;
+        write!(f, "{} of {wanted} subscribers came within {timeout:?}", members.len())?;
+        let mut separator = ": ";
+        for Member { name, pid, .. } in members {
+            write!(f, "{separator}{name} (pid {pid})")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for NotEnough {}
+
+/// The control plane's thread.
+fn control(mut service: Pollable<Service>) -> io::Result<()> {
+    while !service.get_ref().is_finished(clock::now()) {
+        // `Again` is remembered by `service` itself.
+        let _ = service.wait(None)?;
+    }
+    Ok(())
+}
+
+/// Sleeps until a subscriber rings, or `limit` has passed.
+fn sleep(shared: &Shared, limit: Duration) -> io::Result<()> {
+    let bell = &shared.publisher_bell;
+    let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+    match poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)) {
+        Ok(0) | Err(Errno::INTR) => Ok(()),
+        Ok(_) => bell.drain(),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+const NOT_SERVED: &str = "the thread that serves subscribers has ended";
+/// How long an eviction may take before it is asked for again.
+const EVICTION_PAUSE: Duration = Duration::from_millis(20);
