@@ -235,6 +235,6 @@ pub(crate) struct Waiting<'a> {
 /// How long a claim that waits may sleep before it looks again although nobody rang.
 pub(crate) fn look_again_after(writer: &RingWriter<Arc<MappedRegion>>, stalled: &Stalled) -> Duration {
     // A plain v1 subscriber wakes nobody. The others could be kept from it: anybody can write `publisher_parked`.
-    let is_silent = writer.members().any_silent(stalled.waiting_for_acks);
+    let is_silent = writer.members().any_silent(stalled.bits());
     Duration::from_millis(if is_silent { 1 } else { 100 })
 }
