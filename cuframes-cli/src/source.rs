@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use cuframes_core::{Format, FrameMeta};
+use rustix::fs::{Mode, OFlags};
 
 use crate::args::{Pattern, Size, SourceArgs, Stream};
 use crate::convert::write_picture;
@@ -96,7 +97,13 @@ pub(crate) struct Video<'a> {
 impl<'a> Video<'a> {
     fn open(stream: &Stream, repeat: bool, signals: &'a Signals) -> Result<Self, Failure> {
         let (name, file) = match stream {
-            Stream::File(path) => (path.display().to_string(), File::open(path)),
+            // Without O_NONBLOCK no signal would end the wait for the writer of a named pipe.
+            Stream::File(path) => (
+                path.display().to_string(),
+                rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+                    .map(File::from)
+                    .map_err(io::Error::from),
+            ),
             Stream::Standard if repeat => {
                 return Err(Failure::Usage(
                     "standard input can't be repeated; use --loop with a file".into(),

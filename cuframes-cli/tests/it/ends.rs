@@ -156,3 +156,18 @@ fn a_subscriber_that_keeps_a_strict_publisher_waiting_is_evicted_and_the_others_
     assert_eq!(slow.code(), Some(1), "{slow:?}");
     assert!(slow.stderr.contains("EVICTED") && slow.stderr.contains("; take frames faster"), "{slow:?}");
 }
+
+#[test]
+fn a_signal_ends_a_publisher_that_waits_for_the_writer_of_a_named_pipe() {
+    let stage = Stage::new();
+    let made = std::process::Command::new("mkfifo").arg(stage.path("fifo")).status();
+    assert!(made.unwrap().success());
+    let mut publisher = stage.start("publish KEY --y4m DIR/fifo");
+    let fds = format!("/proc/{}/fd", publisher.child().id());
+    wait_until("the pipe is open", || {
+        let links = fs::read_dir(&fds).into_iter().flatten().flatten();
+        links.filter_map(|link| fs::read_link(link.path()).ok()).any(|path| path == stage.path("fifo"))
+    });
+    publisher.signal(Signal::TERM);
+    assert_eq!(publisher.end().code(), Some(0));
+}
