@@ -21,7 +21,7 @@ use crate::rate::Rate;
 #[command(name = "cuframes", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Directory of the streams' sockets [default: $CUFRAMES_RUN_DIR, /run/cuframes,
-    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used]
+    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used; a demo makes its own]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -295,14 +295,20 @@ EXAMPLES:
   cuframes publish cam0 --pattern bars --size 1920x1080 --fps 30
   cuframes publish cam0 --pattern seq --policy strict-wait --wait-for 2 --frames 1000
   ffmpeg -i in.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
-  ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -";
+  ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
+
+The pattern seq fills a frame with its number, as 64-bit little-endian words; a shorter last word is cut.
+The exit code is 0 at the end of the source, after --frames, or on SIGINT or SIGTERM; 1 if something failed; 2 for wrong usage.";
 
 const SUBSCRIBE_EXAMPLES: &str = "\
 EXAMPLES:
   cuframes subscribe cam0 --frames 100
   cuframes subscribe cam0 --mode strict --check-seq --json
   cuframes subscribe cam0 --mode strict --y4m out.y4m
-  cuframes subscribe cam0 --y4m - | ffplay -i -";
+  cuframes subscribe cam0 --y4m - | ffplay -i -
+
+The exit code is 0 at the end of the stream, after --frames, on SIGINT or SIGTERM, or when nobody reads the video any more; 1 if
+something failed or a byte was wrong; 2 for wrong usage.";
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,13 @@
 //! `cuframes demo`: one publisher and several subscribers, each in a process of its own, and a table of what they
 //! measure.
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
-use cuframes_core::{Policy, SubscriberMode};
+use cuframes_core::{Key, Policy, SubscriberMode};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -28,13 +28,16 @@ pub(crate) fn run(args: &DemoArgs, run_dir: Option<&Path>, signals: &Signals) ->
         failed!("can't make a directory for the demo: {error}; set TMPDIR to another one")
     })?;
     let run_dir = run_dir.unwrap_or_else(|| private.path());
+    let stream = key(&private)?;
     let (sender, reports) = channel();
     let mut workers = Vec::new();
-    for (name, command) in commands(args, &key(&private)) {
+    for (name, command) in commands(args, &stream) {
         let worker = Worker::start(workers.len(), name, &command, run_dir, &sender);
         workers.push(worker.map_err(|error| failed!("can't start a process of the demo: {error}"))?);
     }
     watch(&mut workers, &reports, signals);
+    // A publisher that was killed left its region, and nobody else will ever use its key.
+    let _ = fs::remove_file(Path::new("/dev/shm").join(stream.region_file()));
     let outcome = Outcome::of(&workers);
     print(&if args.json { json(&outcome)? } else { summary(args, &workers) })?;
     outcome.verdict(&workers)
@@ -46,13 +49,13 @@ fn private_dir() -> io::Result<TempDir> {
 }
 
 /// A key that is as unique as the directory's name: the regions of all run directories are in one place.
-fn key(private: &TempDir) -> String {
+fn key(private: &TempDir) -> Result<Key, Failure> {
     let name = private.path().file_name().unwrap_or_default().to_string_lossy();
-    format!("demo-{}", name.trim_start_matches(PREFIX))
+    format!("demo-{}", name.trim_start_matches(PREFIX)).parse().map_err(|error| failed!("{error}"))
 }
 
 /// Names and arguments of the processes, the publisher first.
-fn commands(args: &DemoArgs, key: &str) -> Vec<(String, Vec<String>)> {
+fn commands(args: &DemoArgs, key: &Key) -> Vec<(String, Vec<String>)> {
     let DemoArgs { subscribers, frames, size, format, fps, ring: RingArgs { slots, policy }, .. } = args;
     // A publisher that waits for everybody lets everybody take every frame.
     let mode = match *policy {

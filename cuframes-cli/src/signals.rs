@@ -7,12 +7,12 @@ use std::io::{PipeReader, pipe};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{process, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
 
 use crate::error::{Failure, failed};
@@ -28,7 +28,9 @@ pub(crate) struct Signals {
 impl Signals {
     /// Takes over both signals for the rest of the program's life.
     pub(crate) fn install() -> Result<Self, Failure> {
-        Self::try_install().map_err(|error| failed!("can't handle signals: {error}"))
+        Self::try_install().map_err(|error| {
+            failed!("can't handle signals: {error}; raise the limits (ulimit -n, ulimit -u)")
+        })
     }
 
     fn try_install() -> std::io::Result<Self> {
@@ -39,13 +41,27 @@ impl Signals {
             flag::register(signal, Arc::clone(&raised))?;
             low_level::pipe::register(signal, waker.try_clone()?)?;
         }
+        // A write beyond the limit on file sizes is an error like any other.
+        flag::register(SIGXFSZ, Arc::default())?;
         let first = wake.try_clone()?;
         thread::Builder::new().name("cuframes-signal".into()).spawn(move || {
-            while poll(&mut [PollFd::new(&first, PollFlags::IN)], None) == Err(Errno::INTR) {}
+            wait_for(&first);
             thread::sleep(SETTLE);
             is_late.store(true, Ordering::Relaxed);
         })?;
         Ok(Self { raised, wake })
+    }
+
+    /// Ends the program [`PATIENCE`] after the first signal, even if it is blocked in a system call: for a command that
+    /// leaves nothing behind when it is cut off.
+    pub(crate) fn insist(&self) -> std::io::Result<()> {
+        let wake = self.wake.try_clone()?;
+        thread::Builder::new().name("cuframes-insist".into()).spawn(move || {
+            wait_for(&wake);
+            thread::sleep(PATIENCE);
+            process::exit(0);
+        })?;
+        Ok(())
     }
 
     /// Whether a signal came.
@@ -77,5 +93,11 @@ impl Signals {
     }
 }
 
+fn wait_for(wake: &PipeReader) {
+    while poll(&mut [PollFd::new(wake, PollFlags::IN)], None) == Err(Errno::INTR) {}
+}
+
+/// How long a command may take to end by itself.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a second signal counts as the first.
 const SETTLE: Duration = Duration::from_millis(500);

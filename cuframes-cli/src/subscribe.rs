@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cuframes_core::Gone;
-use cuframes_core::error::ErrorCode;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_mio::{Error, Frame, Subscriber};
 
@@ -21,6 +20,9 @@ use crate::stats::{Arrival, End, Received, Stats};
 pub(crate) fn run(args: &SubscribeArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
     let mut progress = Progress::start(&args.report)?;
     let mut receiver = Receiver::new(args, signals);
+    signals
+        .insist()
+        .map_err(|error| failed!("can't handle signals: {error}; raise the limits (ulimit -u)"))?;
     let end = match connect(args, run_dir, signals)? {
         Some(mut subscriber) => receiver.run(&mut subscriber, &mut progress),
         None => Ok(End::Signal),
@@ -50,15 +52,17 @@ fn connect(
     run_dir: Option<&Path>,
     signals: &Signals,
 ) -> Result<Option<Subscriber>, Failure> {
-    let start = Instant::now();
+    let (start, timeout) = (Instant::now(), args.timeout.unwrap_or(DEFAULT_TIMEOUT));
     loop {
-        let mut builder = Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode);
+        let left = timeout.saturating_sub(start.elapsed()).max(RETRY);
+        let builder = Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode);
+        let mut builder = builder.timeout(left);
         if let Some(run_dir) = run_dir {
             builder = builder.run_dir(run_dir);
         }
         match builder.connect() {
             Ok(subscriber) => return Ok(Some(subscriber)),
-            Err(Error::NotFound { .. }) if start.elapsed() < args.timeout.unwrap_or(DEFAULT_TIMEOUT) => {
+            Err(Error::NotFound { .. }) if start.elapsed() < timeout => {
                 if signals.wait(RETRY) {
                     return Ok(None);
                 }
@@ -133,7 +137,7 @@ impl<'a> Receiver<'a> {
                 Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
                     return Ok(ControlFlow::Break(End::Stream));
                 }
-                Err(error) => return Err(ended(&error)),
+                Err(error) => return Err(failed!("{error}")),
             }
         }
     }
@@ -172,19 +176,6 @@ impl<'a> Receiver<'a> {
         self.stats.frame(arrival, is_torn);
         sink.map_or(Ok(ControlFlow::Continue(())), Y4mSink::write)
     }
-}
-
-/// Why a subscription ended before the stream did, and what to do about it.
-fn ended(error: &Error) -> Failure {
-    let remedy = match error {
-        Error::Gone { gone: Gone::Shutdown(_), .. } => "; it says why",
-        Error::Gone { .. } => "; start its publisher again",
-        Error::Refused { refused, .. } if refused.code == ErrorCode::EVICTED => {
-            "; take frames faster, or publish with --policy drop-oldest"
-        }
-        _ => "",
-    };
-    failed!("{error}{remedy}")
 }
 
 /// How long to wait for a stream to appear, and how often to look.

@@ -203,7 +203,10 @@ impl fmt::Display for Error {
             Self::Violation { key, violation } => {
                 write!(f, "stream {key}: the peer broke the protocol: {violation}")
             }
-            Self::Refused { key, refused } => write!(f, "stream {key}: {refused}"),
+            Self::Refused { key, refused } => {
+                write!(f, "stream {key}: {refused}")?;
+                refusal_remedy(refused.code).map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+            }
             Self::Misuse { key, misuse } => write!(f, "stream {key}: {misuse}"),
             Self::Meta { key, error } => write!(f, "stream {key}: {error}"),
             Self::Unusable { key, backend } => write!(
@@ -216,7 +219,7 @@ impl fmt::Display for Error {
                     "stream {key}: its publisher has no room for another connection right now; try again"
                 )
             }
-            Self::Gone { key, gone } => write!(f, "stream {key}: {gone}"),
+            Self::Gone { key, gone } => write!(f, "stream {key}: {gone}; {}", gone_remedy(*gone)),
             Self::AlreadyExists { key, holder } => {
                 write!(f, "stream {key} exists already: {holder}, or use another key")
             }
@@ -326,7 +329,7 @@ pub enum Distrust {
 impl fmt::Display for Distrust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotADirectory => f.write_str("not a directory; delete it"),
+            Self::NotADirectory => f.write_str("not a directory; set CUFRAMES_RUN_DIR to one"),
             Self::NotARegularFile => f.write_str("not a regular file; delete it"),
             Self::Owner { found, expected } => {
                 write!(f, "owned by user {found} and not {expected}; delete it or let its owner do so")
@@ -343,11 +346,36 @@ impl fmt::Display for Distrust {
     }
 }
 
+/// What to do about a peer that said no.
+fn refusal_remedy(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::TOO_MANY => Some("end another subscriber: a stream has at most 31"),
+        ErrorCode::EVICTED => Some("take and release frames faster, or publish with drop-oldest"),
+        ErrorCode::PERMISSION => Some("run as the publisher's user, or let it allow this one"),
+        ErrorCode::PROTOCOL => Some("use versions that speak the same protocol"),
+        ErrorCode::IO => Some("raise its limit on open files (ulimit -n)"),
+        _ => None,
+    }
+}
+
+/// What to do about a peer that is not there any more.
+fn gone_remedy(gone: Gone) -> &'static str {
+    match gone {
+        Gone::Timeout { .. } => "is the other side stopped, or very busy?",
+        Gone::Shutdown(_) => "it says why",
+        _ => "start its publisher again",
+    }
+}
+
 /// What to do about some errors of the operating system.
 fn remedy(source: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(source)? {
         Errno::MFILE | Errno::NFILE => Some("raise the limit on open files (ulimit -n)"),
         Errno::NOSYS => Some("a newer Linux is needed"),
+        Errno::NOMEM => Some("free some memory, or use a smaller ring or frame"),
+        Errno::ROFS => Some("use a directory that can be written"),
+        Errno::NAMETOOLONG => Some("use a shorter path"),
+        Errno::FBIG => Some("raise the limit on file sizes (ulimit -f)"),
         _ => None,
     }
 }

@@ -74,6 +74,20 @@ fn a_closed_pipe_ends_a_subscriber_well() {
 }
 
 #[test]
+fn one_signal_is_enough_for_a_subscriber_whose_pipe_nobody_reads() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern bars --size 640x480");
+    let mut reader = stage.start("subscribe KEY --y4m - --timeout 120");
+    let mut pipe = reader.child().stdout.take().unwrap();
+    pipe.read_exact(&mut [0; 200]).unwrap();
+    reader.signal(Signal::TERM);
+    wait_until("the end", || reader.child().try_wait().unwrap().is_some());
+    assert_eq!(reader.end().code(), Some(0));
+    publisher.signal(Signal::TERM);
+    publisher.end().succeeded();
+}
+
+#[test]
 fn a_signal_that_is_repeated_ends_what_can_not_end_by_itself() {
     let stage = Stage::new();
     let publisher = stage.start("publish KEY --pattern bars --size 640x480");
@@ -154,7 +168,10 @@ fn a_subscriber_that_keeps_a_strict_publisher_waiting_is_evicted_and_the_others_
     assert_eq!(other.end().succeeded().json()["frames"], 50);
     let slow = slow.end();
     assert_eq!(slow.code(), Some(1), "{slow:?}");
-    assert!(slow.stderr.contains("EVICTED") && slow.stderr.contains("; take frames faster"), "{slow:?}");
+    assert!(
+        slow.stderr.contains("EVICTED") && slow.stderr.contains("; take and release frames faster"),
+        "{slow:?}"
+    );
 }
 
 #[test]
