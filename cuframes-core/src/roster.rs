@@ -87,7 +87,9 @@ impl<R: Region> Roster<R> {
         words.state.store(subscriber_state::CONNECTING, Relaxed);
         words.consumer_pid.store(pid, Relaxed);
         copy_in(&words.consumer_name, &request.name.to_region_bytes());
-        words.term.store(self.members.next_term(bit), Relaxed);
+        let term = self.members.next_term(bit);
+        // Reserved, and so 0, for a subscriber that knows nothing of X-2.
+        words.term.store(if request.features.contains(Features::LEASE) { term } else { 0 }, Relaxed);
         let initial_seq =
             self.members.join(&self.region, bit, request.features.contains(Features::WAKE_HINT));
         self.region.header().subscriber_bitmap.fetch_or(bit.mask(), AcqRel);

@@ -213,3 +213,17 @@ fn a_publisher_knows_who_will_not_wake_it() {
     let members = ring.writer.members();
     assert!(members.any_silent(0b110) && !members.any_silent(0b10));
 }
+
+#[test]
+fn a_plain_v1_subscriber_finds_zeros_in_what_v1_reserves() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let _plain = ring.join(STRICT, Features::NONE);
+    let _leasing = ring.join(STRICT, LEASE);
+    let reserved = |bit: usize| {
+        let words = &ring.region.subscribers[bit];
+        let extensions = [&words.wake_mode, &words.parked, &words.term];
+        extensions.into_iter().chain(&words.reserved).map(|word| word.load(Relaxed)).collect::<Vec<_>>()
+    };
+    assert_eq!(reserved(1), [0; 8]);
+    assert_eq!(reserved(2), [0, 0, 1, 0, 0, 0, 0, 0]);
+}
