@@ -7,29 +7,32 @@ use std::time::Duration;
 use cuframes_core::ring::{Outside, RingReader, RingWriter, Seat};
 use cuframes_core::roster::Roster;
 use cuframes_core::session::SubscribeRequest;
-use cuframes_core::shm::RegionWords;
+use cuframes_core::shm::{RegionWords, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
 use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberMode};
 
 /// A region in ordinary memory.
-pub type HeapRegion = Arc<RegionWords<AtomicU64>>;
+pub type HeapRegion<W = AtomicU64> = Arc<RegionWords<W>>;
 
 /// A reader of a [`HeapRegion`].
-pub type HeapReader = RingReader<HeapRegion, Bell>;
+pub type HeapReader<W = AtomicU64> = RingReader<HeapRegion<W>, Bell>;
+
+/// A ring of ordinary words.
+pub type HeapRing = Ring<AtomicU64>;
 
 /// A publisher's side of a ring in ordinary memory: region, roster and writer.
 #[derive(Debug)]
-pub struct HeapRing {
+pub struct Ring<W: Word> {
     /// The shared words.
-    pub region: HeapRegion,
+    pub region: HeapRegion<W>,
     /// Who is subscribed.
-    pub roster: Roster<HeapRegion>,
+    pub roster: Roster<HeapRegion<W>>,
     /// The writer.
-    pub writer: RingWriter<HeapRegion>,
+    pub writer: RingWriter<HeapRegion<W>>,
     ring_size: RingSize,
 }
 
-impl HeapRing {
+impl<W: Word> Ring<W> {
     /// A fresh ring of `slots` slots.
     ///
     /// # Panics
@@ -37,7 +40,7 @@ impl HeapRing {
     #[must_use]
     pub fn new(slots: u64, policy: Policy) -> Self {
         let ring_size = RingSize::new(slots).unwrap();
-        let region = HeapRegion::new(RegionWords::zeroed());
+        let region = HeapRegion::new(RegionWords::<W>::zeroed());
         for slot in &region.slots {
             slot.seq.store(u64::MAX, Ordering::Relaxed);
         }
@@ -50,7 +53,7 @@ impl HeapRing {
     ///
     /// # Panics
     /// If no bit is free.
-    pub fn join(&mut self, mode: SubscriberMode, features: Features) -> HeapReader {
+    pub fn join(&mut self, mode: SubscriberMode, features: Features) -> HeapReader<W> {
         let subscribed = self.roster.admit(PID, request(mode, features)).unwrap();
         self.attach(subscribed, mode, features, false)
     }
@@ -66,7 +69,7 @@ impl HeapRing {
         mode: SubscriberMode,
         features: Features,
         plain: bool,
-    ) -> HeapReader {
+    ) -> HeapReader<W> {
         let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
         let region = Arc::clone(&self.region);
         let seat =

@@ -14,4 +14,5 @@ pub mod loom;
 pub mod pair;
 pub mod pipe;
 pub mod solo;
+pub mod step;
 pub mod vectors;
