@@ -9,7 +9,7 @@ pub fn now() -> Instant {
     Instant::from_nanos(time.tv_sec.saturating_mul(NANOS_PER_SEC).saturating_add(time.tv_nsec))
 }
 
-const NANOS_PER_SEC: i64 = 1_000_000_000;
+pub(crate) const NANOS_PER_SEC: i64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {

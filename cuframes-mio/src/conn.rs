@@ -31,8 +31,7 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
     }
 
     pub(crate) fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        registry.register(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
+        registry.register(&mut SourceFd(&self.socket.as_raw_fd()), token, INTEREST)
     }
 
     pub(crate) fn deregister(&self, registry: &Registry) -> io::Result<()> {
@@ -106,6 +105,8 @@ impl<S> AsFd for Conn<S> {
     }
 }
 
+/// What a connection is registered for.
+pub(crate) const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE);
 /// Turns that empty a socket's buffer.
 const LAST_TURNS: usize = 16;
 /// Reads in one turn; a peer that sends more waits until the others had theirs.

@@ -11,7 +11,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use crate::clock;
+use crate::clock::{self, NANOS_PER_SEC};
 
 /// Whether an event was dealt with completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,5 +172,3 @@ impl<T> AsFd for Pollable<T> {
         self.poll.registry().as_fd()
     }
 }
-
-const NANOS_PER_SEC: i64 = 1_000_000_000;

@@ -1,5 +1,6 @@
 //! [`ServedPublisher`]: a publisher whose control plane runs in a thread of its own.
 
+use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
@@ -8,8 +9,6 @@ use cuframes_core::ring::Stalled;
 use cuframes_core::roster::Member;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Key};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use crate::claim::Claim;
 use crate::clock;
@@ -18,6 +17,7 @@ use crate::pollable::Pollable;
 use crate::publisher::{Producer, Waiting, look_again_after};
 use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
+use crate::wake::sleep;
 
 /// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does, and waits as
 /// long.
@@ -67,7 +67,7 @@ impl ServedPublisher {
                 Some(deadline) if !accused => deadline.saturating_since(now),
                 _ => EVICTION_PAUSE,
             };
-            sleep(shared, limit.min(look_again_after(writer, &stalled))).map_err(failed)
+            wait_for_bell(shared, limit.min(look_again_after(writer, &stalled))).map_err(failed)
         })
     }
 
@@ -180,14 +180,10 @@ fn control(mut service: Pollable<Service>) -> io::Result<()> {
 }
 
 /// Sleeps until a subscriber rings, or `limit` has passed.
-fn sleep(shared: &Shared, limit: Duration) -> io::Result<()> {
+fn wait_for_bell(shared: &Shared, limit: Duration) -> io::Result<()> {
     let bell = &shared.publisher_bell;
-    let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
-    match poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)) {
-        Ok(0) | Err(Errno::INTR) => Ok(()),
-        Ok(_) => bell.drain(),
-        Err(errno) => Err(errno.into()),
-    }
+    let [rung] = sleep([bell.as_fd()], limit)?;
+    if rung { bell.drain() } else { Ok(()) }
 }
 
 const NOT_SERVED: &str = "the thread that serves subscribers has ended";

@@ -25,7 +25,7 @@ use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 
 use crate::clock;
-use crate::conn::Conn;
+use crate::conn::{self, Conn};
 use crate::liveness::{PeerCred, PidFd};
 use crate::pollable::{EventSource, Turn};
 use crate::shared::{Leave, MemberEvent, Shared};
@@ -349,8 +349,7 @@ impl EventSource for Service {
             }
         }
         for (number, fd) in self.sources() {
-            let writable = if number < PEERS { None } else { Some(Interest::WRITABLE) };
-            let interest = writable.into_iter().fold(Interest::READABLE, Interest::add);
+            let interest = if number < PEERS { Interest::READABLE } else { conn::INTEREST };
             registry.register(&mut SourceFd(&fd), Token(first + number), interest)?;
         }
         Ok(())

@@ -1,15 +1,13 @@
 //! [`Subscriber`]: receives the frames of a stream.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use cuframes_core::session::{Closed, Session, SubscriberEvent, SubscriberSession};
 use cuframes_core::shm::StreamHeader;
 use cuframes_core::{Features, FrameMeta, Gone, Instant, Key, SubscriberBit};
 use mio::{Registry, Token};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use crate::attach::{Arrivals, Attached, Facts};
 use crate::clock;
@@ -18,6 +16,7 @@ use crate::connect::SubscriberBuilder;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::pollable::{EventSource, Turn};
+use crate::wake::sleep;
 
 /// Receives the frames of one stream.
 ///
@@ -277,24 +276,11 @@ impl Subscriber {
 
     /// Sleeps until a frame or a message comes, or `limit` has passed, and handles what came.
     fn sleep(&mut self, limit: Duration) -> Result<(), Error> {
-        let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
-        let socket = PollFd::new(&self.conn, PollFlags::IN);
         let wake = self.attached.as_ref().and_then(|attached| attached.wake.as_ref());
-        let polled = match wake {
-            Some(wake) => {
-                let mut fds = [socket, PollFd::new(wake, PollFlags::IN)];
-                poll(&mut fds, Some(&timeout)).map(|_| fds.map(|fd| !fd.revents().is_empty()))
-            }
-            None => {
-                let mut fds = [socket];
-                poll(&mut fds, Some(&timeout)).map(|_| [fds.iter().any(|fd| !fd.revents().is_empty()), false])
-            }
-        };
-        let [message, frame] = match polled {
-            Ok(ready) => ready,
-            Err(Errno::INTR) => [false; 2],
-            Err(errno) => return Err(Error::system(&self.key, errno)),
-        };
+        let socket = self.conn.as_fd();
+        // Without a bell the socket stands in its place.
+        let fds = [socket, wake.map_or(socket, AsFd::as_fd)];
+        let [message, frame] = sleep(fds, limit).map_err(|error| Error::system(&self.key, error))?;
         if let Some(wake) = wake.filter(|_| frame) {
             wake.drain().map_err(|error| Error::system(&self.key, error))?;
         }

@@ -5,8 +5,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, read, retry_on_intr, write};
 
@@ -62,6 +63,18 @@ impl EventFd {
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Sleeps until one of `fds` is readable or at its end, or `limit` has passed; says which are. A signal ends it early.
+pub(crate) fn sleep<const N: usize>(fds: [BorrowedFd<'_>; N], limit: Duration) -> io::Result<[bool; N]> {
+    // A limit that no timespec can hold is as good as for ever.
+    let timeout = Timespec::try_from(limit).ok();
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) => Ok(polled.map(|fd| !fd.revents().is_empty())),
+        Err(Errno::INTR) => Ok([false; N]),
+        Err(errno) => Err(errno.into()),
     }
 }
 
