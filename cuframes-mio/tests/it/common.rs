@@ -1,6 +1,7 @@
 //! What several tests need: a private run directory and key, and frames whose bytes say which frame they are.
 
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -37,6 +38,14 @@ impl Stream {
         Subscriber::builder(self.key.clone()).run_dir(self.dir.path()).name(name).mode(mode)
     }
 
+    /// A command that runs the ignored test `name` alone in a process of its own; there, [`told`] gives this stream.
+    pub(crate) fn child(&self, name: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", name, "--ignored", "--nocapture"]);
+        command.env("TEST_KEY", self.key.as_str()).env("TEST_DIR", self.dir.path());
+        command
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join(self.key.socket_file())
     }
@@ -52,6 +61,19 @@ impl Stream {
             std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [std::ffi::OsString::from(format!("{}.lock", self.key))]);
     }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Still there if a process ended without a word, or if the test failed.
+        let _ = std::fs::remove_file(self.region());
+    }
+}
+
+/// In a [child](Stream::child): the stream that the test told us.
+pub(crate) fn told() -> (Key, PathBuf) {
+    let told = |name| std::env::var_os(name).unwrap();
+    (told("TEST_KEY").to_str().unwrap().parse().unwrap(), told("TEST_DIR").into())
 }
 
 pub(crate) fn meta() -> FrameMeta {
@@ -83,5 +105,31 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(start.elapsed() < LONG, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A process that runs. Killed when dropped, so that a test that fails leaves nothing running.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the end of a process", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -1,20 +1,24 @@
 //! With a subscriber that is awake, claiming and committing makes no system call and allocates nothing; nor does taking
 //! and releasing a frame.
 
-use std::process::Command;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{LONG, NEWEST, Stream};
-use cuframes_mio::core::Policy;
-use cuframes_mio::{ServedPublisher, Subscriber};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+use crate::common::{LONG, NEWEST, Running, Stream, meta, told};
+use cuframes_mio::core::{Key, Policy};
+use cuframes_mio::{Publisher, ServedPublisher, Subscriber};
 
 const FRAMES: u64 = 1000;
 
-/// Publishes [`FRAMES`] frames while another thread takes them without ever sleeping.
-fn with_an_awake_subscriber(measure: impl FnOnce(&mut dyn FnMut())) {
-    let stream = Stream::new();
-    let mut publisher = stream.publisher(4, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
-    let mut subscriber = stream.subscriber("awake", NEWEST).connect().unwrap();
+/// Gives `measure` a way to publish [`FRAMES`] frames, while another thread takes them without ever sleeping.
+fn with_an_awake_subscriber(key: Key, dir: &Path, measure: impl FnOnce(&mut (dyn FnMut() + Send))) {
+    let publisher = Publisher::builder(key.clone(), meta()).run_dir(dir);
+    let mut publisher = publisher.create().unwrap().serve().unwrap();
+    let mut subscriber = Subscriber::builder(key).run_dir(dir).connect().unwrap();
     publisher.wait_for(1, LONG).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -23,10 +27,18 @@ fn with_an_awake_subscriber(measure: impl FnOnce(&mut dyn FnMut())) {
                 drop(subscriber.try_next().unwrap());
             }
         });
+        // Without this a failure of `measure` would wait for the other thread for ever.
+        let _done = Finally(|| done.store(true, Ordering::Relaxed));
         measure(&mut || (0..FRAMES).for_each(|_| publish(&mut publisher)));
-        done.store(true, Ordering::Relaxed);
     });
-    drop(subscriber);
+}
+
+struct Finally<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
 }
 
 fn publish(publisher: &mut ServedPublisher) {
@@ -37,7 +49,8 @@ fn publish(publisher: &mut ServedPublisher) {
 
 #[test]
 fn publishing_allocates_nothing() {
-    with_an_awake_subscriber(|publish| {
+    let stream = Stream::new();
+    with_an_awake_subscriber(stream.key.clone(), stream.dir.path(), |publish| {
         let allocations = allocation_counter::measure(publish);
         assert_eq!(allocations.count_total, 0);
     });
@@ -59,57 +72,65 @@ fn taking_and_releasing_a_frame_allocates_nothing() {
 }
 
 #[test]
-#[ignore = "is run under strace by the test below"]
-fn child_publishes_between_two_marks() {
-    with_an_awake_subscriber(|publish| {
-        mark();
-        publish();
-        mark();
-    });
-}
-
-/// A system call that nothing else here makes.
-fn mark() {
-    let _ = rustix::process::getsid(None);
+#[ignore = "ends its process: see publishing_makes_no_system_call"]
+fn child_publishes_without_system_calls() {
+    let (key, dir) = told();
+    with_an_awake_subscriber(key, &dir, |publish| without_system_calls(publish));
 }
 
 #[test]
+#[ignore = "ends its process: see publishing_makes_no_system_call"]
+fn child_makes_a_system_call() {
+    without_system_calls(&mut || {
+        let _ = rustix::process::getsid(None);
+    });
+}
+
+/// Runs `work` in a thread that is killed, and all of its process, at its first system call; then ends the process.
+fn without_system_calls(work: &mut (dyn FnMut() + Send)) -> ! {
+    let filter = no_system_calls();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if let Err(error) = seccompiler::apply_filter(&filter) {
+                println!("{error}");
+                std::process::exit(NO_FILTER);
+            }
+            work();
+            done.store(true, Ordering::Release);
+            // A thread can't end without a system call.
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        while !done.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        std::process::exit(0)
+    })
+}
+
+/// Reading the clock is a system call on some machines, whose kernel can't answer it otherwise.
+fn no_system_calls() -> BpfProgram {
+    let clock = [(libc::SYS_clock_gettime, Vec::new())].into();
+    let arch: TargetArch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(clock, SeccompAction::KillProcess, SeccompAction::Allow, arch).unwrap();
+    filter.try_into().unwrap()
+}
+
+/// The exit code that says that this kernel has no such filters, or does not let us use them.
+const NO_FILTER: i32 = 77;
+
+#[test]
 fn publishing_makes_no_system_call() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = dir.path().join("strace.log");
-    let mut command = Command::new("strace");
-    command.args(["-f", "-o"]).arg(&log).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "hot_path::child_publishes_between_two_marks", "--ignored"]);
-    match command.output() {
-        Ok(output) if output.status.success() => {}
-        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("ptrace") => {
-            println!("SKIPPED: strace may not trace here");
-            return;
-        }
-        Ok(output) => panic!("{output:?}"),
-        Err(error) => {
-            println!("SKIPPED: strace: {error}");
-            return;
-        }
+    let stream = Stream::new();
+    let end = |test| Running::start(stream.child(test).stdout(Stdio::null())).end();
+    let caught = end("hot_path::child_makes_a_system_call");
+    if caught.code() == Some(NO_FILTER) {
+        println!("SKIPPED: system calls of a thread can't be filtered here");
+        return;
     }
-    let log = std::fs::read_to_string(log).unwrap();
-    let marks: Vec<usize> = log
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| line.contains("getsid("))
-        .map(|(number, _)| number)
-        .collect();
-    let [first, last] = marks[..] else { panic!("two marks expected, found lines {marks:?}") };
-    let lines: Vec<&str> = log.lines().collect();
-    let (thread, _) = lines[first].split_once(' ').unwrap();
-    let between = &lines[first + 1..last];
-    // The second half of a call that strace shows in two lines is not one more.
-    let is_call = |line: &&&str| line.starts_with(&format!("{thread} ")) && !line.contains(" resumed>");
-    let calls: Vec<_> = between.iter().filter(is_call).collect();
-    assert!(
-        calls.is_empty(),
-        "{} system calls in {FRAMES} frames: {:?}",
-        calls.len(),
-        &calls[..calls.len().min(5)]
-    );
+    assert_eq!(caught.signal(), Some(libc::SIGSYS), "{caught:?}: a system call must be seen");
+    let published = end("hot_path::child_publishes_without_system_calls");
+    assert_eq!(published.code(), Some(0), "{published:?}: signal 31 means a system call in {FRAMES} frames");
 }

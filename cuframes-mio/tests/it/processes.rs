@@ -1,27 +1,24 @@
 //! Publishers and subscribers that are killed: the others notice and go on, and nothing of the dead stays in the way.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
-use crate::common::{LONG, NEWEST, STRICT, Stream, check, fill, meta, until};
+use crate::common::{LONG, NEWEST, Running, STRICT, Stream, check, fill, meta, told, until};
 use cuframes_mio::core::{Gone, Policy};
 use cuframes_mio::{Error, Publisher, ServedPublisher, Subscriber};
 
 /// Another process of this test binary, which runs one of the `child_` tests below. Killed when dropped.
 struct Other {
-    child: Child,
+    process: Running,
     output: BufReader<ChildStdout>,
 }
 
 impl Other {
     fn start(test: &str, stream: &Stream) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test, "--ignored", "--nocapture"]);
-        command.env("TEST_KEY", stream.key.as_str()).env("TEST_DIR", stream.dir.path());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut other = Self { child, output };
+        let mut process = Running::start(stream.child(test).stdout(Stdio::piped()));
+        let output = BufReader::new(process.0.stdout.take().unwrap());
+        let mut other = Self { process, output };
         other.wait_for_line("ready");
         other
     }
@@ -34,22 +31,9 @@ impl Other {
         }
     }
 
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    fn kill(self) {
+        drop(self.process);
     }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// In another process: the stream that the test told us.
-fn told() -> (cuframes_mio::core::Key, String) {
-    (std::env::var("TEST_KEY").unwrap().parse().unwrap(), std::env::var("TEST_DIR").unwrap())
 }
 
 #[test]
