@@ -21,7 +21,7 @@ pub struct Members<W> {
     waking: W,
     /// The newest published number.
     newest: W,
-    /// Per bit: `initial_seq`, or [`JOINING`].
+    /// Per bit: `initial_seq`; while it joins, that of its last holder, which is no greater.
     joined: [W; SUBSCRIBERS],
     /// Per bit: how often it was assigned.
     term: [W; SUBSCRIBERS],
@@ -40,9 +40,6 @@ pub enum Accusation {
     /// It held a lease for too long.
     Lease,
 }
-
-/// `joined` while `initial_seq` is being chosen: the subscriber counts as required for every frame and done with none.
-const JOINING: u64 = u64::MAX;
 
 impl<W: Word> Members<W> {
     /// Nobody, and nothing published.
@@ -88,8 +85,6 @@ impl<W: Word> Members<W> {
     ///
     /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done.
     pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, wakes: bool) -> u64 {
-        let joined = get(&self.joined, bit);
-        joined.store(JOINING, Relaxed);
         if wakes {
             self.waking.fetch_or(bit.mask(), AcqRel);
         } else {
@@ -101,7 +96,7 @@ impl<W: Word> Members<W> {
         W::fence(SeqCst);
         let initial = self.newest.load(Acquire);
         region.subscriber(bit.get().into()).last_seen_seq.store(initial, Relaxed);
-        joined.store(initial, Release);
+        get(&self.joined, bit).store(initial, Release);
         initial
     }
 
@@ -121,10 +116,9 @@ impl<W: Word> Members<W> {
         let mut waiting = 0;
         for bit in SubscriberBit::in_bitmap(self.active()) {
             let joined = get(&self.joined, bit).load(Acquire);
-            if joined != JOINING && (seq <= joined || is_done(region, slot, seq, bit, joined)) {
-                continue;
+            if seq > joined && !is_done(region, slot, seq, bit, joined) {
+                waiting |= bit.mask();
             }
-            waiting |= bit.mask();
         }
         waiting
     }
