@@ -11,6 +11,8 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuframes_core::error::{Place, Problem};
+use cuframes_core::gpu::MemHandle;
+use cuframes_core::shm::header::SlotMemory;
 use cuframes_core::wire::MessageType;
 use cuframes_core::{Key, Misuse, RingSize, Violation};
 use memmap2::{MmapOptions, MmapRaw};
@@ -69,8 +71,9 @@ impl HostPool {
     }
 
     /// Where the frame of a slot is. Slots are counted modulo the ring's size.
-    pub(crate) fn handle(&self, slot: usize) -> HostHandle {
-        HostHandle { offset: self.offset(slot), len: self.frame_size }
+    pub(crate) fn memory(&self, slot: usize) -> SlotMemory {
+        let handle = HostHandle { offset: self.offset(slot), len: self.frame_size }.encode();
+        SlotMemory { handle, ptr_external: [0; 32], offset: 0 }
     }
 
     /// The frame of a slot, to be written once the ring has given the slot to the writer: until then subscribers may be
@@ -111,7 +114,7 @@ impl HostView {
         key: &Key,
         fd: &OwnedFd,
         frame_size: u64,
-        handles: &[[u8; 64]],
+        handles: &[MemHandle],
     ) -> Result<Self, Error> {
         let path = Path::new("the publisher's frames");
         // Sealed against shrinking first: then the size can only be more than what is read here.
@@ -121,7 +124,7 @@ impl HostView {
         let frame_size = usize::try_from(frame_size).unwrap_or(usize::MAX);
         let offsets: Result<Box<[usize]>, Violation> = handles
             .iter()
-            .map(|bytes| HostHandle::decode(bytes)?.check(frame_size, size).map(|handle| handle.offset))
+            .map(|handle| HostHandle::decode(handle)?.check(frame_size, size).map(|handle| handle.offset))
             .collect();
         let offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
         match MmapOptions::new().len(size).map_raw_read_only(fd) {
@@ -184,39 +187,29 @@ impl HostView {
 
 /// Where a frame is in the pool: `cuda_mem_handle` of its slot with backend 1. In bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct HostHandle {
+struct HostHandle {
     offset: usize,
     len: usize,
 }
 
 impl HostHandle {
     /// `CUFHOST1`, offset, length, and zeros.
-    pub(crate) fn encode(self) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        let parts = [TAG, to_u64(self.offset).to_le_bytes(), to_u64(self.len).to_le_bytes()];
-        for (to, from) in bytes.iter_mut().zip(parts.as_flattened()) {
-            *to = *from;
-        }
-        bytes
+    fn encode(self) -> MemHandle {
+        MemHandle::tagged(TAG, to_u64(self.offset), to_u64(self.len))
     }
 
-    /// Reads a handle. What follows the length is reserved and ignored (§6.3).
+    /// Reads a handle.
     ///
     /// # Errors
     /// It is a handle of another backend.
-    fn decode(bytes: &[u8; 64]) -> Result<Self, Violation> {
-        let (words, _) = bytes.as_chunks();
-        match *words {
-            [TAG, offset, len, ..] => {
-                let number = |bytes| usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX);
-                Ok(Self { offset: number(offset), len: number(len) })
-            }
-            [tag, ..] => Err(handle_violation(Problem::Mismatch {
-                found: u64::from_le_bytes(tag),
-                expected: u64::from_le_bytes(TAG),
-            })),
-            [] => Err(handle_violation(Problem::Empty)),
+    fn decode(handle: &MemHandle) -> Result<Self, Violation> {
+        let (tag, offset, len) = handle.parts();
+        if tag != TAG {
+            let (found, expected) = (u64::from_le_bytes(tag), u64::from_le_bytes(TAG));
+            return Err(handle_violation(Problem::Mismatch { found, expected }));
         }
+        let number = |n| usize::try_from(n).unwrap_or(usize::MAX);
+        Ok(Self { offset: number(offset), len: number(len) })
     }
 
     /// Checks that it means a frame of `frame_size` bytes inside a pool of `size` bytes.
