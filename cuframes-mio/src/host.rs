@@ -100,7 +100,7 @@ impl HostPool {
 pub(crate) struct HostView {
     map: MmapRaw,
     frame_size: usize,
-    /// Where the frame of each slot starts: a multiple of 8.
+    /// Where the frame of each slot starts in the map: a multiple of 8.
     offsets: Box<[usize]>,
 }
 
@@ -126,8 +126,14 @@ impl HostView {
             .iter()
             .map(|handle| HostHandle::decode(handle)?.check(frame_size, size).map(|handle| handle.offset))
             .collect();
-        let offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
-        match MmapOptions::new().len(size).map_raw_read_only(fd) {
+        let mut offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
+        // Only what the handles mean is mapped, which may be one frame of many.
+        let start = offsets.iter().copied().min().unwrap_or(0);
+        let end = offsets.iter().map(|offset| offset + frame_size).max().unwrap_or(0);
+        for offset in &mut offsets {
+            *offset -= start;
+        }
+        match MmapOptions::new().offset(to_u64(start)).len(end - start).map_raw_read_only(fd) {
             Ok(map) => Ok(Self { map, frame_size, offsets }),
             Err(error) => Err(Error::io("map", path, error)),
         }
@@ -139,13 +145,13 @@ impl HostView {
     pub(crate) fn slot_bytes(&self, slot: usize, len: u64) -> &[u8] {
         let Some(start) = self.start(slot) else { return &[] };
         let len = usize::try_from(len).map_or(self.frame_size, |len| len.min(self.frame_size));
-        // SAFETY: `open` checked that `frame_size` bytes from each offset are inside the file, and mapped the whole file
-        // for as long as `self`; it can't shrink (sealed), so there is memory behind all of them. They are readable,
-        // and initialised as file contents always are. That they don't change while the reference lives is the one
-        // thing that rests on the publisher: the pool is sealed against every other writer, and the publisher does
-        // not write a slot that is leased (X-2). It does so only after it has taken the lease back from a subscriber that
-        // kept it waiting for too long (D-31). Then the bytes may differ between two reads, every value of a byte is
-        // valid, and releasing the frame says that what was read is worth nothing.
+        // SAFETY: `open` checked that `frame_size` bytes from each offset are inside the file, and mapped from the first of
+        // them to the last for as long as `self`; the file can't shrink (sealed), so there is memory behind all of them.
+        // They are readable, and initialised as file contents always are. That they don't change while the reference
+        // lives is the one thing that rests on the publisher: the pool is sealed against every other writer, and the
+        // publisher does not write a slot that is leased (X-2). It does so only after it has taken the lease back from a
+        // subscriber that kept it waiting for too long (D-31). Then the bytes may differ between two reads, every value of
+        // a byte is valid, and releasing the frame says that what was read is worth nothing.
         unsafe { slice::from_raw_parts(start, len) }
     }
 
@@ -172,11 +178,11 @@ impl HostView {
     fn words(&self, slot: usize) -> Option<&[AtomicU64]> {
         let start = self.start(slot)?.cast::<AtomicU64>();
         let len = self.frame_size.div_ceil(size_of::<u64>());
-        // SAFETY: the bytes of the frame are mapped and backed as in `slot_bytes`. Offsets are multiples of 8 and a map
-        // starts at a page, so the pointer is aligned, and the last word is in the same page as its first byte: memory
-        // is mapped by whole pages, and after the end of the file it holds zeros. Any bit pattern is a valid
-        // `AtomicU64`. The map is read-only, but relaxed loads of a pointer's size are allowed there (see "Atomic
-        // accesses to read-only memory" in `std::sync::atomic`), and nothing else is done with these words.
+        // SAFETY: the bytes of the frame are mapped and backed as in `slot_bytes`. A frame starts at a multiple of 8 in
+        // the file, which is mapped by whole pages: so the pointer is aligned, and the last word is in the same page as
+        // its first byte. After the end of the file a page holds zeros. Any bit pattern is a valid `AtomicU64`. The map
+        // is read-only, but relaxed loads of a pointer's size are allowed there (see "Atomic accesses to read-only
+        // memory" in `std::sync::atomic`), and nothing else is done with these words.
         Some(unsafe { slice::from_raw_parts(start, len) })
     }
 

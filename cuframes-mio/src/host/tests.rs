@@ -138,3 +138,23 @@ fn frames_that_no_memory_holds_are_an_error_before_anything_is_allocated() {
         "{error}"
     );
 }
+
+#[test]
+fn a_view_of_some_slots_maps_no_more_than_those_wherever_they_start() {
+    let mut pool = pool();
+    pool.slot_bytes_mut(1).iter_mut().zip(0u8..=255).for_each(|(byte, n)| *byte = n);
+    pool.slot_bytes_mut(2).fill(7);
+    let fd = pool.fd().try_clone_to_owned().unwrap();
+    let open = |len, handles: &[MemHandle]| HostView::open(&key(), &fd, to_u64(len), handles).unwrap();
+    let last = open(FRAME, &[pool.memory(2).handle]);
+    assert_eq!((last.map.len(), last.slot_bytes(0, u64::MAX)), (FRAME, &[7; FRAME][..]));
+    let [late, early] = [24, 8].map(|start| HostHandle { offset: 8192 + start, len: 21 }.encode());
+    let inside = open(21, &[late, early]);
+    assert_eq!(inside.map.len(), 16 + 21);
+    for (slot, first) in [(0, 24), (1, 8)] {
+        let expected: Vec<u8> = (first..first + 21).collect();
+        let mut copy = [0; 21];
+        assert_eq!((inside.copy_to(slot, &mut copy), &copy[..]), (21, &expected[..]));
+        assert_eq!(inside.slot_bytes(slot, u64::MAX), expected);
+    }
+}
