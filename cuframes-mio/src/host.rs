@@ -2,7 +2,10 @@
 //!
 //! [`HostPool`] is the publisher's side. It maps the memory first and then seals it: nobody can make it shorter, so no
 //! reader is hit by a SIGBUS, and nobody else can write a frame (P-14). [`HostView`] is the subscriber's side. It takes
-//! nothing on trust but one thing: that the publisher leaves a leased frame alone.
+//! nothing on trust but one thing: that the publisher leaves a leased frame alone. [`HostMemory`] is both of them
+//! as a backend.
+
+mod memory;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,9 +25,11 @@ use rustix::param::page_size;
 use crate::error::Error;
 use crate::shm::{allocate, to_u64};
 
+pub use memory::{HostError, HostMemory};
+
 /// The publisher's frames. Nobody else can write them.
 #[derive(Debug)]
-pub(crate) struct HostPool {
+pub struct HostPool {
     fd: OwnedFd,
     map: MmapRaw,
     frame_size: usize,
@@ -97,7 +102,7 @@ impl HostPool {
 
 /// The subscriber's view of a publisher's frames.
 #[derive(Debug)]
-pub(crate) struct HostView {
+pub struct HostView {
     map: MmapRaw,
     frame_size: usize,
     /// Where the frame of each slot starts in the map: a multiple of 8.
