@@ -8,6 +8,7 @@
 )]
 
 pub mod chaos;
+pub mod conformance;
 pub mod heap;
 #[cfg(loom)]
 pub mod loom;
