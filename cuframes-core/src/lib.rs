@@ -11,6 +11,7 @@
 //! | [`roster`] | who is subscribed: the only thing that the sessions of one publisher share |
 //! | [`shm`] | the shared region as atomic words (§2) |
 //! | [`ring`] | the writer and the reader of these words (§5) |
+//! | [`gpu`] | what a kind of frame memory can do; drivers call it |
 //!
 //! # Example
 //!
@@ -22,6 +23,7 @@
 //! use std::sync::atomic::AtomicU64;
 //! use std::time::Duration;
 //!
+//! use cuframes_core::gpu::EventHandle;
 //! use cuframes_core::ring::{Outside, RingReader, RingWriter, Seat};
 //! use cuframes_core::roster::Roster;
 //! use cuframes_core::session::SubscribeRequest;
@@ -48,7 +50,7 @@
 //!     ownership: Ownership::LIBRARY,
 //!     policy: Policy::DROP_OLDEST,
 //!     meta: FrameMeta::new(Format::NV12, 1920, 1080)?,
-//!     ipc_event_handle: [0; 64],
+//!     ipc_event_handle: EventHandle::NONE,
 //!     features: Features::LEASE,
 //!     backend: Backend::HOST,
 //!     epoch: 1,
@@ -89,6 +91,7 @@ extern crate alloc;
 
 pub mod config;
 pub mod error;
+pub mod gpu;
 pub mod key;
 mod number;
 pub mod ring;

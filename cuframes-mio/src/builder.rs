@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 
+use cuframes_core::gpu::EventHandle;
 use cuframes_core::ring::RingWriter;
 use cuframes_core::roster::Roster;
 use cuframes_core::session::PublisherOffer;
 use cuframes_core::shm::StreamHeader;
-use cuframes_core::shm::header::SlotMemory;
 use cuframes_core::{Backend, Features, FrameMeta, Key, Ownership, Policy, RingSize, Timeouts};
 use rustix::process::geteuid;
 
@@ -109,15 +109,14 @@ impl PublisherBuilder {
             ownership: Ownership::LIBRARY,
             policy,
             meta,
-            ipc_event_handle: [0; 64],
+            ipc_event_handle: EventHandle::NONE,
             features: FEATURES,
             backend: Backend::HOST,
             epoch: random_epoch(),
         };
         let initialise = |region: &MappedRegion| {
             for slot in 0..usize::from(ring_size.get()) {
-                let handle = pool.handle(slot).encode();
-                SlotMemory { handle, ptr_external: [0; 32], offset: 0 }.write(region, slot);
+                pool.memory(slot).write(region, slot);
             }
             header.write(region);
         };

@@ -2,7 +2,10 @@
 //!
 //! [`HostPool`] is the publisher's side. It maps the memory first and then seals it: nobody can make it shorter, so no
 //! reader is hit by a SIGBUS, and nobody else can write a frame (P-14). [`HostView`] is the subscriber's side. It takes
-//! nothing on trust but one thing: that the publisher leaves a leased frame alone (X-2).
+//! nothing on trust but one thing: that the publisher leaves a leased frame alone (X-2). [`HostMemory`] is both of them
+//! as a backend.
+
+mod memory;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,6 +14,8 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuframes_core::error::{Place, Problem};
+use cuframes_core::gpu::MemHandle;
+use cuframes_core::shm::header::SlotMemory;
 use cuframes_core::wire::MessageType;
 use cuframes_core::{Key, Misuse, RingSize, Violation};
 use memmap2::{MmapOptions, MmapRaw};
@@ -20,9 +25,11 @@ use rustix::param::page_size;
 use crate::error::Error;
 use crate::shm::{allocate, to_u64};
 
+pub use memory::{HostError, HostMemory};
+
 /// The publisher's frames. Nobody else can write them.
 #[derive(Debug)]
-pub(crate) struct HostPool {
+pub struct HostPool {
     fd: OwnedFd,
     map: MmapRaw,
     frame_size: usize,
@@ -69,8 +76,9 @@ impl HostPool {
     }
 
     /// Where the frame of a slot is. Slots are counted modulo the ring's size.
-    pub(crate) fn handle(&self, slot: usize) -> HostHandle {
-        HostHandle { offset: self.offset(slot), len: self.frame_size }
+    pub(crate) fn memory(&self, slot: usize) -> SlotMemory {
+        let handle = HostHandle { offset: self.offset(slot), len: self.frame_size }.encode();
+        SlotMemory { handle, ptr_external: [0; 32], offset: 0 }
     }
 
     /// The frame of a slot, to be written once the ring has given the slot to the writer: until then subscribers may be
@@ -94,10 +102,10 @@ impl HostPool {
 
 /// The subscriber's view of a publisher's frames.
 #[derive(Debug)]
-pub(crate) struct HostView {
+pub struct HostView {
     map: MmapRaw,
     frame_size: usize,
-    /// Where the frame of each slot starts: a multiple of 8.
+    /// Where the frame of each slot starts in the map: a multiple of 8.
     offsets: Box<[usize]>,
 }
 
@@ -111,7 +119,7 @@ impl HostView {
         key: &Key,
         fd: &OwnedFd,
         frame_size: u64,
-        handles: &[[u8; 64]],
+        handles: &[MemHandle],
     ) -> Result<Self, Error> {
         let path = Path::new("the publisher's frames");
         // Sealed against shrinking first: then the size can only be more than what is read here.
@@ -121,10 +129,16 @@ impl HostView {
         let frame_size = usize::try_from(frame_size).unwrap_or(usize::MAX);
         let offsets: Result<Box<[usize]>, Violation> = handles
             .iter()
-            .map(|bytes| HostHandle::decode(bytes)?.check(frame_size, size).map(|handle| handle.offset))
+            .map(|handle| HostHandle::decode(handle)?.check(frame_size, size).map(|handle| handle.offset))
             .collect();
-        let offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
-        match MmapOptions::new().len(size).map_raw_read_only(fd) {
+        let mut offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
+        // Only what the handles mean is mapped, which may be one frame of many.
+        let start = offsets.iter().copied().min().unwrap_or(0);
+        let end = offsets.iter().map(|offset| offset + frame_size).max().unwrap_or(0);
+        for offset in &mut offsets {
+            *offset -= start;
+        }
+        match MmapOptions::new().offset(to_u64(start)).len(end - start).map_raw_read_only(fd) {
             Ok(map) => Ok(Self { map, frame_size, offsets }),
             Err(error) => Err(Error::io("map", path, error)),
         }
@@ -136,13 +150,13 @@ impl HostView {
     pub(crate) fn slot_bytes(&self, slot: usize, len: u64) -> &[u8] {
         let Some(start) = self.start(slot) else { return &[] };
         let len = usize::try_from(len).map_or(self.frame_size, |len| len.min(self.frame_size));
-        // SAFETY: `open` checked that `frame_size` bytes from each offset are inside the file, and mapped the whole file
-        // for as long as `self`; it can't shrink (sealed), so there is memory behind all of them. They are readable,
-        // and initialised as file contents always are. That they don't change while the reference lives is the one
-        // thing that rests on the publisher: the pool is sealed against every other writer, and the publisher does
-        // not write a slot that is leased (X-2). It does so only after it has taken the lease back from a subscriber that
-        // kept it waiting for too long (D-31). Then the bytes may differ between two reads, every value of a byte is
-        // valid, and releasing the frame says that what was read is worth nothing.
+        // SAFETY: `open` checked that `frame_size` bytes from each offset are inside the file, and mapped from the first of
+        // them to the last for as long as `self`; the file can't shrink (sealed), so there is memory behind all of them.
+        // They are readable, and initialised as file contents always are. That they don't change while the reference
+        // lives is the one thing that rests on the publisher: the pool is sealed against every other writer, and the
+        // publisher does not write a slot that is leased (X-2). It does so only after it has taken the lease back from a
+        // subscriber that kept it waiting for too long (D-31). Then the bytes may differ between two reads, every value of
+        // a byte is valid, and releasing the frame says that what was read is worth nothing.
         unsafe { slice::from_raw_parts(start, len) }
     }
 
@@ -169,11 +183,11 @@ impl HostView {
     fn words(&self, slot: usize) -> Option<&[AtomicU64]> {
         let start = self.start(slot)?.cast::<AtomicU64>();
         let len = self.frame_size.div_ceil(size_of::<u64>());
-        // SAFETY: the bytes of the frame are mapped and backed as in `slot_bytes`. Offsets are multiples of 8 and a map
-        // starts at a page, so the pointer is aligned, and the last word is in the same page as its first byte: memory
-        // is mapped by whole pages, and after the end of the file it holds zeros. Any bit pattern is a valid
-        // `AtomicU64`. The map is read-only, but relaxed loads of a pointer's size are allowed there (see "Atomic
-        // accesses to read-only memory" in `std::sync::atomic`), and nothing else is done with these words.
+        // SAFETY: the bytes of the frame are mapped and backed as in `slot_bytes`. A frame starts at a multiple of 8 in
+        // the file, which is mapped by whole pages: so the pointer is aligned, and the last word is in the same page as
+        // its first byte. After the end of the file a page holds zeros. Any bit pattern is a valid `AtomicU64`. The map
+        // is read-only, but relaxed loads of a pointer's size are allowed there (see "Atomic accesses to read-only
+        // memory" in `std::sync::atomic`), and nothing else is done with these words.
         Some(unsafe { slice::from_raw_parts(start, len) })
     }
 
@@ -184,39 +198,29 @@ impl HostView {
 
 /// Where a frame is in the pool: `cuda_mem_handle` of its slot with backend 1. In bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct HostHandle {
+struct HostHandle {
     offset: usize,
     len: usize,
 }
 
 impl HostHandle {
     /// `CUFHOST1`, offset, length, and zeros.
-    pub(crate) fn encode(self) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        let parts = [TAG, to_u64(self.offset).to_le_bytes(), to_u64(self.len).to_le_bytes()];
-        for (to, from) in bytes.iter_mut().zip(parts.as_flattened()) {
-            *to = *from;
-        }
-        bytes
+    fn encode(self) -> MemHandle {
+        MemHandle::tagged(TAG, to_u64(self.offset), to_u64(self.len))
     }
 
-    /// Reads a handle. What follows the length is reserved and ignored (§6.3).
+    /// Reads a handle.
     ///
     /// # Errors
     /// It is a handle of another backend.
-    fn decode(bytes: &[u8; 64]) -> Result<Self, Violation> {
-        let (words, _) = bytes.as_chunks();
-        match *words {
-            [TAG, offset, len, ..] => {
-                let number = |bytes| usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX);
-                Ok(Self { offset: number(offset), len: number(len) })
-            }
-            [tag, ..] => Err(handle_violation(Problem::Mismatch {
-                found: u64::from_le_bytes(tag),
-                expected: u64::from_le_bytes(TAG),
-            })),
-            [] => Err(handle_violation(Problem::Empty)),
+    fn decode(handle: &MemHandle) -> Result<Self, Violation> {
+        let (tag, offset, len) = handle.parts();
+        if tag != TAG {
+            let (found, expected) = (u64::from_le_bytes(tag), u64::from_le_bytes(TAG));
+            return Err(handle_violation(Problem::Mismatch { found, expected }));
         }
+        let number = |n| usize::try_from(n).unwrap_or(usize::MAX);
+        Ok(Self { offset: number(offset), len: number(len) })
     }
 
     /// Checks that it means a frame of `frame_size` bytes inside a pool of `size` bytes.

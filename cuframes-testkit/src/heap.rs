@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cuframes_core::ring::{Outside, RingReader, RingWriter, Seat};
+use cuframes_core::ring::{Frame, Outside, RingReader, RingWriter, Seat};
 use cuframes_core::roster::Roster;
 use cuframes_core::session::SubscribeRequest;
 use cuframes_core::shm::{RegionWords, Word};
@@ -16,6 +16,9 @@ pub type HeapRegion<W = AtomicU64> = Arc<RegionWords<W>>;
 
 /// A reader of a [`HeapRegion`].
 pub type HeapReader<W = AtomicU64> = RingReader<HeapRegion<W>, Bell>;
+
+/// A frame that a [`HeapReader`] handed out.
+pub type HeapFrame<W = AtomicU64> = Frame<HeapRegion<W>, Bell>;
 
 /// A ring of ordinary words.
 pub type HeapRing = Ring<AtomicU64>;

@@ -8,11 +8,14 @@
 )]
 
 pub mod chaos;
+pub mod conformance;
 pub mod heap;
 #[cfg(loom)]
 pub mod loom;
+pub mod mock_gpu;
 pub mod pair;
 pub mod pipe;
 pub mod solo;
 pub mod step;
+pub mod studio;
 pub mod vectors;

@@ -4,6 +4,7 @@
 
 use bytes::BytesMut;
 use cuframes_core::error::{ErrorCode, Problem, Violation};
+use cuframes_core::gpu::EventHandle;
 use cuframes_core::shm::layout::{REGION_SIZE, copy_out};
 use cuframes_core::shm::{RegionWords, StreamHeader};
 use cuframes_core::wire::control::{EventFd, Ping, Pong, Shutdown};
@@ -124,7 +125,7 @@ fn an_empty_region_is_the_golden_one_and_reads_back() {
         ownership: Ownership::LIBRARY,
         policy: Policy::DROP_OLDEST,
         meta: nv12(),
-        ipc_event_handle: [0; 64],
+        ipc_event_handle: EventHandle::NONE,
         features: Features::NONE,
         backend: Backend::CUDA_IPC,
         epoch: 0,

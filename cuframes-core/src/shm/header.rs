@@ -10,6 +10,7 @@ use super::region::Region;
 use super::word::Word;
 use crate::config::{Backend, Features, Ownership, Policy, RingSize};
 use crate::error::{Place, Problem, Violation};
+use crate::gpu::{EventHandle, MemHandle};
 use crate::number::to_u64;
 use crate::wire::PROTO_VERSION;
 use crate::wire::meta::FrameMeta;
@@ -29,8 +30,8 @@ pub struct StreamHeader {
     pub policy: Policy,
     /// Geometry of every frame.
     pub meta: FrameMeta,
-    /// `cudaIpcEventHandle_t`, or zeros.
-    pub ipc_event_handle: [u8; 64],
+    /// The publisher's event, if its backend has one.
+    pub ipc_event_handle: EventHandle,
     /// Features that the publisher honours; none from a plain v1 publisher.
     pub features: Features,
     /// Where frames live.
@@ -43,7 +44,7 @@ pub struct StreamHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotMemory {
     /// `cuda_mem_handle`: what it means depends on the backend.
-    pub handle: [u8; 64],
+    pub handle: MemHandle,
     /// `cuda_ptr_external`, informative.
     pub ptr_external: [u8; 32],
     /// where the frame starts in what the handle opens, in bytes.
@@ -63,7 +64,7 @@ impl StreamHeader {
         header.policy.store(self.policy.0, Relaxed);
         header.max_subscribers.store(to_u64(SUBSCRIBERS), Relaxed);
         copy_in(&header.meta, &self.meta.to_bytes());
-        copy_in(&header.ipc_event_handle, &self.ipc_event_handle);
+        copy_in(&header.ipc_event_handle, &self.ipc_event_handle.0);
         header.features.store(self.features.0.into(), Relaxed);
         header.backend.store(self.backend.0, Relaxed);
         header.epoch.store(self.epoch, Relaxed);
@@ -89,8 +90,8 @@ impl StreamHeader {
         copy_out(&header.meta, &mut meta);
         let meta = FrameMeta::from_bytes(&meta);
         meta.validate().map_err(|error| error.violation(Place::Region))?;
-        let mut ipc_event_handle = [0; 64];
-        copy_out(&header.ipc_event_handle, &mut ipc_event_handle);
+        let mut ipc_event_handle = EventHandle::NONE;
+        copy_out(&header.ipc_event_handle, &mut ipc_event_handle.0);
         let (major, minor) = halves(header.lib_major_minor.load(Relaxed));
         Ok(Self {
             lib_version: [major, minor, halves(header.lib_patch.load(Relaxed)).0],
@@ -111,7 +112,7 @@ impl SlotMemory {
     /// Writes the static part of slot `index` of a fresh region.
     pub fn write(&self, region: &impl Region, index: usize) {
         let slot = region.slot(index);
-        copy_in(&slot.mem_handle, &self.handle);
+        copy_in(&slot.mem_handle, &self.handle.0);
         copy_in(&slot.cuda_ptr_external, &self.ptr_external);
         slot.mem_offset.store(self.offset, Relaxed);
     }
@@ -122,7 +123,7 @@ impl SlotMemory {
         let (mut handle, mut ptr_external) = ([0; 64], [0; 32]);
         copy_out(&slot.mem_handle, &mut handle);
         copy_out(&slot.cuda_ptr_external, &mut ptr_external);
-        Self { handle, ptr_external, offset: slot.mem_offset.load(Relaxed) }
+        Self { handle: MemHandle(handle), ptr_external, offset: slot.mem_offset.load(Relaxed) }
     }
 }
 

@@ -14,8 +14,8 @@ fn pool() -> HostPool {
     HostPool::create(&key(), to_u64(FRAME), ring(3)).unwrap()
 }
 
-fn handles(pool: &HostPool) -> Vec<[u8; 64]> {
-    (0..pool.slots).map(|slot| pool.handle(slot).encode()).collect()
+fn handles(pool: &HostPool) -> Vec<MemHandle> {
+    (0..pool.slots).map(|slot| pool.memory(slot).handle).collect()
 }
 
 fn view(pool: &HostPool) -> HostView {
@@ -62,7 +62,8 @@ fn every_subscriber_sees_what_the_publisher_writes_into_each_slot() {
 fn slots_start_at_pages_and_count_modulo_the_ring_size() {
     let mut pool = pool();
     pool.slot_bytes_mut(5).fill(7);
-    assert_eq!(pool.handle(2), HostHandle { offset: 2 * 8192, len: FRAME }, "with pages of 4 KiB");
+    let handle = HostHandle::decode(&pool.memory(2).handle);
+    assert_eq!(handle, Ok(HostHandle { offset: 2 * 8192, len: FRAME }), "with pages of 4 KiB");
     assert!(view(&pool).slot_bytes(2, u64::MAX).iter().all(|&byte| byte == 7));
 }
 
@@ -98,7 +99,7 @@ fn a_handle_that_means_no_frame_inside_the_pool_is_a_violation() {
     let pool = pool();
     let fd = pool.fd().try_clone_to_owned().unwrap();
     let size = pool.map.len();
-    let open = |handle: [u8; 64]| HostView::open(&key(), &fd, to_u64(FRAME), &[handle]);
+    let open = |handle: MemHandle| HostView::open(&key(), &fd, to_u64(FRAME), &[handle]);
     let truncated = |needed, available| Problem::Truncated { needed, available };
     for (offset, len, problem) in [
         (0, FRAME - 1, truncated(to_u64(FRAME), to_u64(FRAME - 1))),
@@ -108,7 +109,7 @@ fn a_handle_that_means_no_frame_inside_the_pool_is_a_violation() {
     ] {
         assert_eq!(violation(open(HostHandle { offset, len }.encode())).problem, problem);
     }
-    let other_backend = violation(open([0; 64]));
+    let other_backend = violation(open(MemHandle([0; 64])));
     assert_eq!(other_backend.field, "cuda_mem_handle");
     assert!(matches!(other_backend.problem, Problem::Mismatch { found: 0, .. }), "{other_backend}");
 }
@@ -116,12 +117,13 @@ fn a_handle_that_means_no_frame_inside_the_pool_is_a_violation() {
 #[test]
 fn a_handle_is_its_tag_offset_and_length_little_endian() {
     let handle = HostHandle { offset: 0x1000, len: 0x0203 };
-    let bytes = handle.encode();
+    let encoded = handle.encode();
+    let MemHandle(bytes) = encoded;
     assert_eq!(&bytes[..8], b"CUFHOST1");
     assert_eq!(bytes[8..16], [0, 0x10, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], [3, 2, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[24..], [0; 40]);
-    assert_eq!(HostHandle::decode(&bytes), Ok(handle));
+    assert_eq!(HostHandle::decode(&encoded), Ok(handle));
 }
 
 #[test]
@@ -135,4 +137,24 @@ fn frames_that_no_memory_holds_are_an_error_before_anything_is_allocated() {
         matches!(error, Error::NoSpace { needed: 0x40_0000_0000_0000, available: Some(_), .. }),
         "{error}"
     );
+}
+
+#[test]
+fn a_view_of_some_slots_maps_no_more_than_those_wherever_they_start() {
+    let mut pool = pool();
+    pool.slot_bytes_mut(1).iter_mut().zip(0u8..=255).for_each(|(byte, n)| *byte = n);
+    pool.slot_bytes_mut(2).fill(7);
+    let fd = pool.fd().try_clone_to_owned().unwrap();
+    let open = |len, handles: &[MemHandle]| HostView::open(&key(), &fd, to_u64(len), handles).unwrap();
+    let last = open(FRAME, &[pool.memory(2).handle]);
+    assert_eq!((last.map.len(), last.slot_bytes(0, u64::MAX)), (FRAME, &[7; FRAME][..]));
+    let [late, early] = [24, 8].map(|start| HostHandle { offset: 8192 + start, len: 21 }.encode());
+    let inside = open(21, &[late, early]);
+    assert_eq!(inside.map.len(), 16 + 21);
+    for (slot, first) in [(0, 24), (1, 8)] {
+        let expected: Vec<u8> = (first..first + 21).collect();
+        let mut copy = [0; 21];
+        assert_eq!((inside.copy_to(slot, &mut copy), &copy[..]), (21, &expected[..]));
+        assert_eq!(inside.slot_bytes(slot, u64::MAX), expected);
+    }
 }

@@ -10,6 +10,7 @@
 
 mod common;
 mod embed;
+mod host_memory;
 mod hostile;
 mod hot_path;
 mod loops;
