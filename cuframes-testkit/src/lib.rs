@@ -11,6 +11,7 @@ pub mod chaos;
 pub mod heap;
 #[cfg(loom)]
 pub mod loom;
+pub mod model;
 pub mod pair;
 pub mod pipe;
 pub mod solo;
