@@ -8,6 +8,7 @@
 )]
 
 pub mod chaos;
+pub mod fickle;
 pub mod heap;
 #[cfg(loom)]
 pub mod loom;
