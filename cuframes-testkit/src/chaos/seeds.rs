@@ -56,10 +56,9 @@ fn framing() -> Vec<(String, Vec<u8>)> {
 /// The golden payloads, and one of each format put together from fields.
 fn hello_resp() -> Vec<(String, Vec<u8>)> {
     const ALL_FEATURES: u8 = 255;
-    let golden = ["hello_resp_ok", "hello_resp_features", "hello_resp_refused"].map(|name| {
-        let payload = vector(name).split_off(HEADER_LEN);
-        (name.to_string(), [vec![ALL_FEATURES, 0], payload].concat())
-    });
+    let payload = |name| vector(name).split_off(HEADER_LEN);
+    let golden = ["hello_resp_ok", "hello_resp_features", "hello_resp_refused"]
+        .map(|name| (name.to_string(), [vec![ALL_FEATURES, 0], payload(name)].concat()));
     // Result, version; slots, ownership; format, width, height, our pitches, the right size; path, its length, features,
     // reserved bytes, what is behind them.
     let fields = |slots: &[u8], format: Format, last: u8| {
@@ -69,6 +68,7 @@ fn hello_resp() -> Vec<(String, Vec<u8>)> {
     };
     let good = Format::ALL.map(|format| (format!("fields-{format}"), fields(&[7], format, 0)));
     let bad = [
+        ("features-not-asked-for".into(), [vec![0, 0], payload("hello_resp_features")].concat()),
         ("ring-of-17".into(), fields(&[255, 17], Format::NV12, 0)),
         ("truncated".into(), fields(&[7], Format::NV12, 192)),
         ("trailing".into(), fields(&[7], Format::NV12, 224)),
@@ -106,6 +106,11 @@ fn region_header() -> Vec<(String, Vec<u8>)> {
     }
     for slots in [0, 17] {
         seeds.push((format!("ring-of-{slots}"), vec![1, 0, 6, 0, 0, 2, PUBLISH, NEXT, 4, 0, slots]));
+    }
+    for (kind, features) in [("plain", 0), ("lease", 2)] {
+        // The number that says "no frame", in slot 0 and as the newest.
+        let steps = [1, 255, NEXT, PUBLISH, NEXT];
+        seeds.push((format!("no-frame-{kind}"), [&[1, 0, features, 0, 0, 5], &steps[..]].concat()));
     }
     seeds.push(("image".into(), [vec![0, 0, 6, 0, 0, 2, PUBLISH, NEXT], vector("region_empty")].concat()));
     seeds
