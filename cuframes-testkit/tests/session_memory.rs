@@ -2,14 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure ends the test")]
 
+use std::collections::VecDeque;
 use std::fs;
 
 use allocation_counter::measure;
 use cuframes_core::Instant;
-use cuframes_core::session::Session;
+use cuframes_core::session::{Session, SubscriberEvent};
 use cuframes_testkit::chaos::TARGETS;
 use cuframes_testkit::chaos::seeds::corpus;
-use cuframes_testkit::solo::{PUBLISHER_STATES, SUBSCRIBER_STATES, publisher_in, subscriber_in};
+use cuframes_testkit::solo::{PUBLISHER_STATES, SUBSCRIBER_STATES, events, publisher_in, subscriber_in};
 use cuframes_testkit::vectors::{names, vector};
 
 /// Room for 64 KiB that are being moved to a buffer of twice the size, for one partial message, and for a hundred events.
@@ -58,6 +59,21 @@ fn a_flood_of_any_message_in_any_state_fits_into_a_constant() {
     for (state, _) in SUBSCRIBER_STATES {
         check(state, || subscriber_in(state));
     }
+}
+
+#[test]
+fn answers_that_were_held_back_fit_into_it_however_many_pings_went_before() {
+    const PINGS: usize = 20_000;
+    let mut subscriber = subscriber_in("Ready");
+    for _ in 0..PINGS {
+        subscriber.ping(Instant::ZERO);
+        subscriber.transmitted(usize::MAX);
+    }
+    let answers = vector("pong").repeat(PINGS);
+    let peak = measure(|| subscriber.handle_bytes(Instant::ZERO, &answers, &mut VecDeque::new())).bytes_max;
+    assert!(peak < MAX_BYTES, "{peak} bytes");
+    let events = events(&mut subscriber);
+    assert!((1..=100).contains(&events.len()) && events.iter().all(|event| *event == SubscriberEvent::Pong));
 }
 
 #[test]
