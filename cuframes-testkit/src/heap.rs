@@ -7,7 +7,7 @@ use std::time::Duration;
 use cuframes_core::ring::{Frame, Outside, RingReader, RingWriter, Seat};
 use cuframes_core::roster::Roster;
 use cuframes_core::session::SubscribeRequest;
-use cuframes_core::shm::{RegionWords, Word};
+use cuframes_core::shm::{RegionWords, SlotWords, SubscriberWords, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
 use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberMode};
 
@@ -47,7 +47,7 @@ impl<W: Word> Ring<W> {
         for slot in &region.slots {
             slot.seq.store(u64::MAX, Ordering::Relaxed);
         }
-        let roster = Roster::new(Arc::clone(&region), Duration::from_secs(10));
+        let roster = Roster::new(Arc::clone(&region), QUARANTINE);
         let writer = RingWriter::new(Arc::clone(&region), Arc::clone(roster.membership()), ring_size, policy);
         Self { region, roster, writer, ring_size }
     }
@@ -73,11 +73,7 @@ impl<W: Word> Ring<W> {
         features: Features,
         plain: bool,
     ) -> HeapReader<W> {
-        let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
-        let region = Arc::clone(&self.region);
-        let seat =
-            Seat::new(region, Bell::default(), self.ring_size, subscribed.bit, initial_seq, features, plain);
-        RingReader::new(seat, mode)
+        reader(&self.region, self.ring_size, subscribed, mode, features, plain)
     }
 
     /// Publishes a frame with time stamp `pts_ns` and returns its number.
@@ -87,6 +83,52 @@ impl<W: Word> Ring<W> {
     pub fn publish(&mut self, pts_ns: i64) -> u64 {
         self.writer.claim().unwrap().commit(pts_ns, 0).seq.get()
     }
+}
+
+/// A reader of a ring of `ring_size` slots in the place that was assigned; `plain` as if the publisher knew no extension.
+///
+/// # Panics
+/// If `initial_seq` is a short one.
+#[must_use]
+pub fn reader<W: Word>(
+    region: &HeapRegion<W>,
+    ring_size: RingSize,
+    subscribed: Subscribed,
+    mode: SubscriberMode,
+    features: Features,
+    plain: bool,
+) -> HeapReader<W> {
+    let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
+    let region = Arc::clone(region);
+    let seat = Seat::new(region, Bell::default(), ring_size, subscribed.bit, initial_seq, features, plain);
+    RingReader::new(seat, mode)
+}
+
+/// All words of a region, in the order in which they lie there (§2).
+pub fn words<W>(region: &RegionWords<W>) -> impl Iterator<Item = &W> {
+    let h = &region.header;
+    let fixed = [&h.magic_version, &h.lib_major_minor, &h.lib_patch, &h.producer_pid];
+    let modes = [&h.ring_size, &h.ownership_mode, &h.policy, &h.max_subscribers];
+    let live = [&h.global_seq, &h.subscriber_bitmap, &h.shutdown_flag];
+    let extensions = [&h.features, &h.backend, &h.epoch, &h.publisher_parked, &h.reserved_b];
+    let header = fixed.into_iter().chain(modes).chain(&h.meta).chain(&h.ipc_event_handle);
+    header
+        .chain(live)
+        .chain(extensions)
+        .chain(region.slots.iter().flat_map(slot_words))
+        .chain(region.subscribers.iter().flat_map(subscriber_words))
+}
+
+fn slot_words<W>(s: &SlotWords<W>) -> impl Iterator<Item = &W> {
+    let frame = [&s.seq, &s.pts_ns, &s.ack_bitmap, &s.written_bytes];
+    let memory = frame.into_iter().chain(&s.mem_handle).chain(&s.cuda_ptr_external);
+    memory.chain([&s.lease_bitmap, &s.reserved_a, &s.mem_offset]).chain(&s.reserved_b)
+}
+
+fn subscriber_words<W>(s: &SubscriberWords<W>) -> impl Iterator<Item = &W> {
+    let numbers = [&s.state, &s.consumer_pid, &s.last_seen_seq, &s.last_ack_ns];
+    let named = numbers.into_iter().chain(&s.consumer_name);
+    named.chain([&s.wake_mode, &s.parked, &s.term]).chain(&s.reserved)
 }
 
 /// A request as a driver would pass it on.
@@ -122,3 +164,5 @@ impl Outside for Bell {
 
 /// The process of every subscriber here.
 pub const PID: u64 = 4711;
+/// How long a bit stays unused after its subscriber vanished.
+pub const QUARANTINE: Duration = Duration::from_secs(10);

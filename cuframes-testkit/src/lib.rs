@@ -9,10 +9,12 @@
 
 pub mod chaos;
 pub mod conformance;
+pub mod fickle;
 pub mod heap;
 #[cfg(loom)]
 pub mod loom;
 pub mod mock_gpu;
+pub mod model;
 pub mod pair;
 pub mod pipe;
 pub mod solo;

@@ -1,21 +1,27 @@
 //! Golden bytes of the protocol, from `vectors/`: each file holds hexadecimal text, `#` starts a comment line.
 
+use std::sync::LazyLock;
+
 /// The bytes of vector `name`, without its extension.
 ///
 /// # Panics
 /// If there is no such vector.
 #[must_use]
 pub fn vector(name: &str) -> Vec<u8> {
-    let Some((_, text)) = VECTORS.iter().find(|(known, _)| *known == name) else {
+    let Some((_, bytes)) = PARSED.iter().find(|(known, _)| *known == name) else {
         panic!("no vector {name:?}")
     };
-    parse(text)
+    bytes.clone()
 }
 
 /// The names of all vectors.
 pub fn names() -> impl Iterator<Item = &'static str> {
     VECTORS.iter().map(|(name, _)| *name)
 }
+
+/// Parsed once: fuzzers ask for them all the time.
+static PARSED: LazyLock<Vec<(&str, Vec<u8>)>> =
+    LazyLock::new(|| VECTORS.iter().map(|(name, text)| (*name, parse(text))).collect());
 
 fn parse(text: &str) -> Vec<u8> {
     let digits: String =

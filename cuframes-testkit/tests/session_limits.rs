@@ -6,15 +6,11 @@ use cuframes_core::error::{ErrorCode, Problem};
 use cuframes_core::session::{Closed, PublisherEvent, Session, SubscriberEvent};
 use cuframes_core::wire::framing::MAX_PAYLOAD;
 use cuframes_core::{Gone, Instant};
-use cuframes_testkit::chaos;
 use cuframes_testkit::pair::Pair;
 use cuframes_testkit::solo::{
     FEATURES, PUBLISHER_STATES, SUBSCRIBER_STATES, events, feed, publisher_in, sent, subscriber_in,
 };
-use cuframes_testkit::vectors::{names, vector};
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::{Index, select};
+use cuframes_testkit::vectors::vector;
 
 const LIMIT: usize = 64 * 1024;
 
@@ -137,32 +133,4 @@ fn an_error_of_any_length_fits_into_one_message() {
         panic!("not understood")
     };
     assert!(refused.message.len() > 3900 && refused.message.chars().all(|c| c == 'é'));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
-
-    #[test]
-    fn a_stream_is_cut_into_the_same_messages_in_chunks_of_any_size(
-        chunk in 1..=255_u8,
-        messages in vec((select(names().collect::<Vec<_>>()), any::<Index>(), any::<u8>()), 0..20),
-    ) {
-        let mut stream = vec![chunk];
-        for (name, at, value) in messages {
-            let mut message = vector(name);
-            *at.get_mut(&mut message) = value;
-            stream.extend(message);
-        }
-        chaos::framing(&stream);
-    }
-
-    #[test]
-    fn a_publisher_bears_any_input_in_any_order(data in vec(any::<u8>(), 0..2000)) {
-        chaos::publisher(&data);
-    }
-
-    #[test]
-    fn a_subscriber_bears_any_input_in_any_order(data in vec(any::<u8>(), 0..2000)) {
-        chaos::subscriber(&data);
-    }
 }

@@ -134,9 +134,7 @@ impl<F, E: CommonEvent> Link<F, E> {
     /// Counts and reports a message that is ignored (D-11). A flood of them is counted, not queued.
     pub(super) fn skip(&mut self, message_type: MessageType) {
         self.skipped += 1;
-        if self.events.len() < MAX_EVENTS {
-            self.emit(E::unknown(message_type, self.skipped));
-        }
+        self.emit_if_few(E::unknown(message_type, self.skipped));
     }
 
     /// The descriptor of an EVENT_FD (D-22).
@@ -147,6 +145,13 @@ impl<F, E: CommonEvent> Link<F, E> {
     pub(super) fn emit(&mut self, event: E) {
         if !self.closing {
             self.events.push_back(event);
+        }
+    }
+
+    /// Reports what a peer can cause any number of times, unless many events wait already.
+    pub(super) fn emit_if_few(&mut self, event: E) {
+        if self.events.len() < MAX_EVENTS {
+            self.emit(event);
         }
     }
 
@@ -267,5 +272,5 @@ pub(super) fn check_version(
 const MAX_QUEUED: usize = 64 * 1024;
 /// How long the last bytes may take to leave.
 const LINGER: Duration = Duration::from_secs(1);
-/// While this many events wait, skipped messages are counted only.
+/// While this many events wait, skipped messages are counted only, and PONGs are not reported.
 const MAX_EVENTS: usize = 64;

@@ -75,7 +75,7 @@ pub enum SubscriberEvent<F> {
         /// How many were skipped so far, with this one.
         count: u64,
     },
-    /// The answer to a [`ping`](SubscriberSession::ping).
+    /// The answer to a [`ping`](SubscriberSession::ping). Not reported while many events wait.
     Pong,
     /// The session ended; nothing follows.
     Closed(Closed),
@@ -264,7 +264,7 @@ impl Side {
             }
             (_, MessageType::PONG) if self.pings > 0 => {
                 self.pings -= 1;
-                link.emit(SubscriberEvent::Pong);
+                link.emit_if_few(SubscriberEvent::Pong);
             }
             (state, _) => link.handle_other(message, state.name())?,
         }

@@ -1,0 +1,50 @@
+//! The checks of the fuzz targets, on random input.
+
+use cuframes_testkit::chaos;
+use cuframes_testkit::vectors::{names, vector};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn a_stream_is_cut_into_the_same_messages_in_chunks_of_any_size(
+        chunk in 1..=255_u8,
+        messages in vec((select(names().collect::<Vec<_>>()), any::<Index>(), any::<u8>()), 0..20),
+    ) {
+        let mut stream = vec![chunk];
+        for (name, at, value) in messages {
+            let mut message = vector(name);
+            *at.get_mut(&mut message) = value;
+            stream.extend(message);
+        }
+        chaos::framing(&stream);
+    }
+
+    #[test]
+    fn a_hello_resp_of_any_bytes_is_refused_or_acted_upon(data in vec(any::<u8>(), 0..200)) {
+        chaos::hello_resp(&data);
+    }
+
+    #[test]
+    fn a_subscriber_bears_any_region_and_whoever_writes_it(data in vec(any::<u8>(), 0..2000)) {
+        chaos::region_header(&data);
+    }
+
+    #[test]
+    fn a_ring_bears_any_publisher_and_any_subscribers(data in vec(any::<u8>(), 0..1000)) {
+        chaos::ring_script(&data);
+    }
+
+    #[test]
+    fn a_publisher_bears_any_input_in_any_order(data in vec(any::<u8>(), 0..2000)) {
+        chaos::publisher(&data);
+    }
+
+    #[test]
+    fn a_subscriber_bears_any_input_in_any_order(data in vec(any::<u8>(), 0..2000)) {
+        chaos::subscriber(&data);
+    }
+}
