@@ -1,4 +1,4 @@
-//! A ring in ordinary memory, with everything around it that a test needs to play both sides.
+//! A ring with everything around it that a test needs to play both sides, by default in ordinary memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use cuframes_core::ring::{Outside, RingReader, RingWriter, Seat};
 use cuframes_core::roster::Roster;
 use cuframes_core::session::SubscribeRequest;
-use cuframes_core::shm::{RegionWords, Word};
+use cuframes_core::shm::layout::{INVALID_SEQ, SLOTS};
+use cuframes_core::shm::{Region, RegionWords, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
 use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberMode};
 
@@ -18,34 +19,44 @@ pub type HeapRegion<W = AtomicU64> = Arc<RegionWords<W>>;
 pub type HeapReader<W = AtomicU64> = RingReader<HeapRegion<W>, Bell>;
 
 /// A ring of ordinary words.
-pub type HeapRing = Ring<AtomicU64>;
+pub type HeapRing = Ring<HeapRegion>;
 
-/// A publisher's side of a ring in ordinary memory: region, roster and writer.
+/// A publisher's side of a ring: region, roster and writer.
 #[derive(Debug)]
-pub struct Ring<W: Word> {
+pub struct Ring<R: Region> {
     /// The shared words.
-    pub region: HeapRegion<W>,
+    pub region: R,
     /// Who is subscribed.
-    pub roster: Roster<HeapRegion<W>>,
+    pub roster: Roster<R>,
     /// The writer.
-    pub writer: RingWriter<HeapRegion<W>>,
+    pub writer: RingWriter<R>,
     ring_size: RingSize,
 }
 
-impl<W: Word> Ring<W> {
+impl<W: Word> Ring<HeapRegion<W>> {
     /// A fresh ring of `slots` slots.
     ///
     /// # Panics
     /// If `slots` is not 1..=16.
     #[must_use]
     pub fn new(slots: u64, policy: Policy) -> Self {
+        Self::on(HeapRegion::new(RegionWords::zeroed()), slots, policy)
+    }
+}
+
+impl<R: Region + Clone> Ring<R> {
+    /// A fresh ring of `slots` slots in a region of zeros, whose header is left to the caller.
+    ///
+    /// # Panics
+    /// If `slots` is not 1..=16.
+    #[must_use]
+    pub fn on(region: R, slots: u64, policy: Policy) -> Self {
         let ring_size = RingSize::new(slots).unwrap();
-        let region = HeapRegion::new(RegionWords::<W>::zeroed());
-        for slot in &region.slots {
-            slot.seq.store(u64::MAX, Ordering::Relaxed);
+        for slot in 0..SLOTS {
+            region.slot(slot).seq.store(INVALID_SEQ, Ordering::Relaxed);
         }
-        let roster = Roster::new(Arc::clone(&region), Duration::from_secs(10));
-        let writer = RingWriter::new(Arc::clone(&region), Arc::clone(roster.membership()), ring_size, policy);
+        let roster = Roster::new(region.clone(), Duration::from_secs(10));
+        let writer = RingWriter::new(region.clone(), Arc::clone(roster.membership()), ring_size, policy);
         Self { region, roster, writer, ring_size }
     }
 
@@ -53,9 +64,22 @@ impl<W: Word> Ring<W> {
     ///
     /// # Panics
     /// If no bit is free.
-    pub fn join(&mut self, mode: SubscriberMode, features: Features) -> HeapReader<W> {
+    pub fn join(&mut self, mode: SubscriberMode, features: Features) -> RingReader<R, Bell> {
+        self.join_through(self.region.clone(), mode, features)
+    }
+
+    /// Takes a subscriber in that has its own view of the region.
+    ///
+    /// # Panics
+    /// If no bit is free.
+    pub fn join_through<V: Region>(
+        &mut self,
+        view: V,
+        mode: SubscriberMode,
+        features: Features,
+    ) -> RingReader<V, Bell> {
         let subscribed = self.roster.admit(PID, request(mode, features)).unwrap();
-        self.attach(subscribed, mode, features, false)
+        self.seat(view, subscribed, mode, features, false)
     }
 
     /// A reader in the place that was assigned; `plain` as if the publisher knew no extension.
@@ -69,11 +93,20 @@ impl<W: Word> Ring<W> {
         mode: SubscriberMode,
         features: Features,
         plain: bool,
-    ) -> HeapReader<W> {
-        let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
-        let region = Arc::clone(&self.region);
-        let seat =
-            Seat::new(region, Bell::default(), self.ring_size, subscribed.bit, initial_seq, features, plain);
+    ) -> RingReader<R, Bell> {
+        self.seat(self.region.clone(), subscribed, mode, features, plain)
+    }
+
+    fn seat<V: Region>(
+        &self,
+        view: V,
+        Subscribed { bit, initial_seq }: Subscribed,
+        mode: SubscriberMode,
+        features: Features,
+        plain: bool,
+    ) -> RingReader<V, Bell> {
+        let InitialSeq::Full(initial_seq) = initial_seq else { panic!("short initial_seq") };
+        let seat = Seat::new(view, Bell::default(), self.ring_size, bit, initial_seq, features, plain);
         RingReader::new(seat, mode)
     }
 
