@@ -8,7 +8,9 @@
 )]
 
 pub mod chaos;
+pub mod conformance;
 pub mod heap;
+pub mod layout;
 #[cfg(loom)]
 pub mod loom;
 pub mod pair;

@@ -1,0 +1,36 @@
+//! Suites of tests that every implementation of a trait, or of the protocol, must pass. Each has a trait by which it
+//! reaches what it tests, and a macro that makes one test of each of its cases.
+
+pub mod region;
+
+/// A module `$name` with one test for each case: `$suite::$case::<$subject>()`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($name:ident, $suite:path, $subject:ident, [$($case:ident),* $(,)?]) => {
+        mod $name {
+            use $suite as suite;
+            $(
+                #[test]
+                fn $case() {
+                    suite::$case::<super::$subject>();
+                }
+            )*
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// Each `pub fn` of a suite, and whether a macro runs it.
+    #[test]
+    fn no_case_of_a_suite_is_left_out() {
+        for suite in [include_str!("region.rs")] {
+            let cases = suite.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('<').next());
+            for case in cases {
+                let listed = format!("{case},");
+                assert!(suite.lines().any(|line| line.trim() == listed), "{case} is in no macro");
+            }
+        }
+    }
+}
