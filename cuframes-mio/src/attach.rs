@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Acquire;
 use crate::error::Error;
 use crate::frame::Attachment;
 use crate::host::HostView;
-use crate::shm::MappedRegion;
+use crate::shm::{MappedRegion, named_region};
 use crate::wake::EventFd;
 
 /// What a subscriber has been told and given.
@@ -104,9 +104,11 @@ impl Arrivals {
         if fds_missing {
             return Ok(None);
         }
+        // Refused though it is not opened (§3.7).
+        let path = named_region(&self.shm, &self.key, &stream.shm_path)?;
         let region = Arc::new(match self.region.take() {
             Some(fd) => MappedRegion::from_fd(fd, &self.key, self.peer_uid)?,
-            None => MappedRegion::open(&self.shm, &self.key, &stream.shm_path, self.peer_uid)?,
+            None => MappedRegion::open(&path, &self.key, self.peer_uid)?,
         });
         let header =
             StreamHeader::read(&region).map_err(|violation| Error::violation(&self.key, violation))?;

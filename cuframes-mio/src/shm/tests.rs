@@ -47,7 +47,8 @@ fn uid() -> u32 {
 }
 
 fn open_at(dir: &TempDir, shm_path: impl AsRef<Path>, peer: u32) -> Result<MappedRegion, Error> {
-    MappedRegion::open(dir.path(), &key(), shm_path.as_ref().to_str().unwrap(), peer)
+    let path = named_region(dir.path(), &key(), shm_path.as_ref().to_str().unwrap())?;
+    MappedRegion::open(&path, &key(), peer)
 }
 
 #[test]
