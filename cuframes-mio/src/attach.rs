@@ -89,6 +89,11 @@ impl Arrivals {
         *place = Some(fd);
     }
 
+    /// Nothing will be attached any more.
+    pub(crate) fn close_descriptors(&mut self) {
+        (self.region, self.pool, self.bell, self.wake) = (None, None, None, None);
+    }
+
     /// Maps everything, if everything is there.
     ///
     /// # Errors

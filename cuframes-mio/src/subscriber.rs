@@ -236,6 +236,7 @@ impl Subscriber {
             }
         }
         self.conn.flush(now);
+        self.conn.hang_up_if_closed();
     }
 
     /// Attaches as soon as everything needed has arrived.
@@ -271,6 +272,7 @@ impl Subscriber {
                 let _ = attached.deregister(registry);
             }
         }
+        self.arrivals.close_descriptors();
         self.closed = Some(closed);
     }
 
