@@ -105,7 +105,7 @@ impl Arrivals {
         let fds_missing = missing(Features::FD_PASSING, &self.region)
             || missing(Features::FD_PASSING, &self.pool)
             || missing(Features::WAKE_HINT, &self.bell)
-            || features != Features::NONE && self.wake.is_none();
+            || missing(Features::WAKE_HINT, &self.wake);
         if fds_missing {
             return Ok(None);
         }
