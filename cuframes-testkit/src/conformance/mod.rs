@@ -2,6 +2,7 @@
 //! reaches what it tests, and a macro that makes one test of each of its cases.
 
 pub mod region;
+pub mod session;
 
 /// A module `$name` with one test for each case: `$suite::$case::<$subject>()`.
 #[doc(hidden)]
@@ -25,7 +26,17 @@ mod tests {
     /// Each `pub fn` of a suite, and whether a macro runs it.
     #[test]
     fn no_case_of_a_suite_is_left_out() {
-        for suite in [include_str!("region.rs")] {
+        let suites = [
+            include_str!("region.rs"),
+            include_str!("session/common.rs"),
+            include_str!("session/publisher/ends.rs"),
+            include_str!("session/publisher/handshake.rs"),
+            include_str!("session/publisher/members.rs"),
+            include_str!("session/subscriber/descriptors.rs"),
+            include_str!("session/subscriber/ends.rs"),
+            include_str!("session/subscriber/handshake.rs"),
+        ];
+        for suite in suites {
             let cases = suite.lines().filter_map(|line| line.strip_prefix("pub fn ")?.split('<').next());
             for case in cases {
                 let listed = format!("{case},");
