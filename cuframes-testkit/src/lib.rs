@@ -17,4 +17,5 @@ pub mod pair;
 pub mod pipe;
 pub mod solo;
 pub mod step;
+pub mod strategies;
 pub mod vectors;

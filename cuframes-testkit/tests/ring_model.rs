@@ -6,6 +6,7 @@ use cuframes_core::ring::{Frame, FrameLost};
 use cuframes_core::roster::Departure;
 use cuframes_core::{Features, Instant, Policy, SubscriberMode};
 use cuframes_testkit::heap::{Bell, HeapReader, HeapRegion, HeapRing};
+use cuframes_testkit::strategies::config;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -172,6 +173,8 @@ fn run(size: u64, policy: Policy, ops: Vec<Op>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn the_ring_does_what_the_model_does(
         size in 1..=5_u64, strict_wait: bool, ops in prop::collection::vec(op(), 1..120),

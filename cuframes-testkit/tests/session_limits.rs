@@ -9,6 +9,7 @@ use cuframes_core::{Gone, Instant};
 use cuframes_testkit::chaos;
 use cuframes_testkit::pair::Pair;
 use cuframes_testkit::solo::{FEATURES, events, feed, publisher_in, sent, subscriber_in};
+use cuframes_testkit::strategies::config;
 use cuframes_testkit::vectors::{names, vector};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -106,7 +107,7 @@ fn an_error_of_any_length_fits_into_one_message() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+    #![proptest_config(config(512))]
 
     #[test]
     fn a_stream_is_cut_into_the_same_messages_in_chunks_of_any_size(
