@@ -13,6 +13,7 @@ pub mod heap;
 pub mod layout;
 #[cfg(loom)]
 pub mod loom;
+pub mod oracle;
 pub mod pair;
 pub mod pipe;
 pub mod solo;
