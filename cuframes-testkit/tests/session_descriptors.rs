@@ -10,12 +10,9 @@ use cuframes_core::session::{
 };
 use cuframes_core::wire::control::EventFd;
 use cuframes_core::wire::{FdPurpose, MessageType};
-use cuframes_testkit::pair::{Pair, hello, offer, subscribed};
+use cuframes_testkit::pair::{hello, offer, subscribed};
 use cuframes_testkit::solo::{FEATURES, encoded, events, feed, subscriber_in};
 use cuframes_testkit::vectors::vector;
-
-const PURPOSES: [FdPurpose; 4] =
-    [FdPurpose::REGION, FdPurpose::HOST_POOL, FdPurpose::PUBLISHER_WAKE_UP, FdPurpose::WAKE_UP];
 
 fn event_fd(purpose: FdPurpose) -> Vec<u8> {
     encoded(|out| EventFd::single(purpose).encode(out))
@@ -31,23 +28,6 @@ fn arrived(events: &[SubscriberEvent<u32>]) -> Vec<(FdPurpose, u32)> {
 
 fn violation(field: &'static str, problem: Problem) -> SubscriberEvent<u32> {
     SubscriberEvent::Closed(Closed::Violation(Violation::new(MessageType::EVENT_FD, field, problem)))
-}
-
-#[test]
-fn each_descriptor_finds_its_message_however_the_stream_is_cut() {
-    for read_size in (1..60).chain([usize::MAX]) {
-        for capacity in [1, 7, 24, usize::MAX] {
-            let mut pair = Pair::ready(FEATURES);
-            pair.subscriber.inbox.read_size = read_size;
-            pair.subscriber.inbox.capacity = capacity;
-            for (purpose, fd) in PURPOSES.into_iter().zip(10..) {
-                pair.publisher.session.offer_fd(EventFd::single(purpose), fd).unwrap();
-            }
-            pair.settle();
-            let expected: Vec<_> = PURPOSES.into_iter().zip(10..).collect();
-            assert_eq!(arrived(&pair.subscriber.take_events()), expected, "{read_size} {capacity}");
-        }
-    }
 }
 
 #[test]
