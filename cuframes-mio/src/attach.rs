@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Acquire;
 use crate::error::Error;
 use crate::frame::Attachment;
 use crate::host::HostView;
-use crate::shm::MappedRegion;
+use crate::shm::{MappedRegion, named_region};
 use crate::wake::EventFd;
 
 /// What a subscriber has been told and given.
@@ -89,6 +89,11 @@ impl Arrivals {
         *place = Some(fd);
     }
 
+    /// Nothing will be attached any more.
+    pub(crate) fn close_descriptors(&mut self) {
+        (self.region, self.pool, self.bell, self.wake) = (None, None, None, None);
+    }
+
     /// Maps everything, if everything is there.
     ///
     /// # Errors
@@ -100,13 +105,15 @@ impl Arrivals {
         let fds_missing = missing(Features::FD_PASSING, &self.region)
             || missing(Features::FD_PASSING, &self.pool)
             || missing(Features::WAKE_HINT, &self.bell)
-            || features != Features::NONE && self.wake.is_none();
+            || missing(Features::WAKE_HINT, &self.wake);
         if fds_missing {
             return Ok(None);
         }
+        // Refused though it is not opened (§3.7).
+        let path = named_region(&self.shm, &self.key, &stream.shm_path)?;
         let region = Arc::new(match self.region.take() {
             Some(fd) => MappedRegion::from_fd(fd, &self.key, self.peer_uid)?,
-            None => MappedRegion::open(&self.shm, &self.key, &stream.shm_path, self.peer_uid)?,
+            None => MappedRegion::open(&path, &self.key, self.peer_uid)?,
         });
         let header =
             StreamHeader::read(&region).map_err(|violation| Error::violation(&self.key, violation))?;

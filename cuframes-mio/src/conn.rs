@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -91,6 +92,14 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
                     return self.receive_last(now);
                 }
             }
+        }
+    }
+
+    /// Ends the connection for the peer once the session is over: whoever has this one may keep it for long.
+    pub(crate) fn hang_up_if_closed(&self) {
+        if self.session.is_closed() {
+            // It fails if the peer was faster.
+            let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
 

@@ -26,27 +26,19 @@ pub(crate) struct MappedRegion {
 }
 
 impl MappedRegion {
-    /// Opens the region of stream `key` where the publisher says it is. `peer` is the publisher's user.
+    /// Opens the region of stream `key`. `peer` is the publisher's user.
     ///
     /// # Errors
-    /// `shm_path` is not that stream's region, the file can't be trusted (D-14) or is too short, or an error of the
-    /// operating system.
-    pub(crate) fn open(shm: &Path, key: &Key, shm_path: &str, peer: u32) -> Result<Self, Error> {
-        let path = region_path(shm, key);
-        // A publisher must not make its subscriber open another file (D-14).
-        let short = region_path(Path::new("/"), key);
-        if ![path.as_os_str(), short.as_os_str()].contains(&OsStr::new(shm_path)) {
-            let problem = Distrust::NotTheRegion { region: path };
-            return Err(Error::Untrusted { path: shm_path.into(), problem });
-        }
-        let file = open_region(&path, OFlags::RDWR).map_err(|errno| match errno {
-            Errno::LOOP => Error::Untrusted { path: path.clone(), problem: Distrust::NotARegularFile },
-            _ => Error::io("open the region", &path, errno).hint(
+    /// The file can't be trusted (D-14) or is too short, or an error of the operating system.
+    pub(crate) fn open(path: &Path, key: &Key, peer: u32) -> Result<Self, Error> {
+        let file = open_region(path, OFlags::RDWR).map_err(|errno| match errno {
+            Errno::LOOP => Error::Untrusted { path: path.into(), problem: Distrust::NotARegularFile },
+            _ => Error::io("open the region", path, errno).hint(
                 io::ErrorKind::NotFound,
                 "publisher and subscriber need the same /dev/shm (container: --ipc) or fd-passing",
             ),
         })?;
-        Self::map_foreign(&file, key, &path, peer)
+        Self::map_foreign(&file, key, path, peer)
     }
 
     /// Maps the region of stream `key` that came over the socket. `peer` is the publisher's user.
@@ -115,6 +107,20 @@ impl Region for MappedRegion {
 /// The file of a stream's region (§1).
 pub(crate) fn region_path(shm: &Path, key: &Key) -> PathBuf {
     shm.join(key.region_file())
+}
+
+/// The region of stream `key`, if that is what its publisher names with `shm_path`: a publisher must not be able to make a
+/// subscriber open another file (D-14).
+///
+/// # Errors
+/// Anything else is named.
+pub(crate) fn named_region(shm: &Path, key: &Key, shm_path: &str) -> Result<PathBuf, Error> {
+    let path = region_path(shm, key);
+    let short = region_path(Path::new("/"), key);
+    if [path.as_os_str(), short.as_os_str()].contains(&OsStr::new(shm_path)) {
+        return Ok(path);
+    }
+    Err(Error::Untrusted { path: shm_path.into(), problem: Distrust::NotTheRegion { region: path } })
 }
 
 /// Opens what may be a region, without waiting for a reader if it is a fifo, and without following a symbolic link

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cuframes_core::session::{Closed, Session, SubscriberEvent, SubscriberSession};
 use cuframes_core::shm::StreamHeader;
+use cuframes_core::wire::FdPurpose;
 use cuframes_core::{Features, FrameMeta, Gone, Instant, Key, SubscriberBit};
 use mio::{Registry, Token};
 
@@ -16,7 +17,7 @@ use crate::connect::SubscriberBuilder;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::pollable::{EventSource, Turn};
-use crate::wake::sleep;
+use crate::wake::{EventFd, sleep};
 
 /// Receives the frames of one stream.
 ///
@@ -226,6 +227,9 @@ impl Subscriber {
             match event {
                 SubscriberEvent::Stream(stream) => self.arrivals.stream = Some(stream),
                 SubscriberEvent::Subscribed(subscribed) => self.arrivals.subscribed = Some(subscribed),
+                SubscriberEvent::Fd { purpose: FdPurpose::WAKE_UP, fd, .. } if self.attached.is_some() => {
+                    self.wake_up_came_late(now, fd);
+                }
                 SubscriberEvent::Fd { purpose, fd, .. } => self.arrivals.fd(purpose, fd),
                 SubscriberEvent::Shutdown(reason) => self.shutdown = Some(Gone::Shutdown(reason)),
                 SubscriberEvent::Closed(closed) => self.close(closed),
@@ -236,15 +240,14 @@ impl Subscriber {
             }
         }
         self.conn.flush(now);
+        self.conn.hang_up_if_closed();
     }
 
     /// Attaches as soon as everything needed has arrived.
     fn attach(&mut self, now: Instant) {
         let attached = self.arrivals.attach().and_then(|attached| {
-            if let (Some((attached, _)), Some((registry, first))) = (&attached, &self.registration) {
-                attached
-                    .register(registry, wake_token(*first))
-                    .map_err(|error| Error::system(&self.key, error))?;
+            if let Some((attached, _)) = &attached {
+                self.watch(attached)?;
             }
             Ok(attached)
         });
@@ -254,11 +257,34 @@ impl Subscriber {
                 (self.attached, self.facts) = (Some(attached), Some(facts));
                 let _ = self.conn.session.attached(now);
             }
-            Err(error) => {
-                self.conn.session.reject(now, error.code(), &error.to_string());
-                self.failure = Some(error);
-            }
+            Err(error) => self.give_up(now, error),
         }
+    }
+
+    /// The wake-up eventfd came after everything that was needed (D-26).
+    fn wake_up_came_late(&mut self, now: Instant, fd: OwnedFd) {
+        let Some(mut attached) = self.attached.take() else { return };
+        let wake = EventFd::from_fd(fd).map_err(|error| Error::system(&self.key, error));
+        let watched = wake.and_then(|wake| {
+            attached.wake = Some(wake);
+            self.watch(&attached)
+        });
+        self.attached = Some(attached);
+        if let Err(error) = watched {
+            self.give_up(now, error);
+        }
+    }
+
+    /// Registers the wake-up eventfd where the connection is registered.
+    fn watch(&self, attached: &Attached) -> Result<(), Error> {
+        let Some((registry, first)) = &self.registration else { return Ok(()) };
+        attached.register(registry, wake_token(*first)).map_err(|error| Error::system(&self.key, error))
+    }
+
+    /// Tells the publisher, and later the application, why we can't go on.
+    fn give_up(&mut self, now: Instant, error: Error) {
+        self.conn.session.reject(now, error.code(), &error.to_string());
+        self.failure = Some(error);
     }
 
     /// The connection has ended. After SHUTDOWN what is published may still be read; otherwise nothing (D-30).
@@ -271,6 +297,7 @@ impl Subscriber {
                 let _ = attached.deregister(registry);
             }
         }
+        self.arrivals.close_descriptors();
         self.closed = Some(closed);
     }
 

@@ -11,13 +11,16 @@ pub mod chaos;
 pub mod conformance;
 pub mod fickle;
 pub mod heap;
+pub mod layout;
 #[cfg(loom)]
 pub mod loom;
 pub mod mock_gpu;
 pub mod model;
+pub mod oracle;
 pub mod pair;
 pub mod pipe;
 pub mod solo;
 pub mod step;
+pub mod strategies;
 pub mod studio;
 pub mod vectors;

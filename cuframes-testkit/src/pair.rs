@@ -34,6 +34,8 @@ pub struct End<S: Session> {
     pub session: S,
     /// What the other end sent and this one did not read yet.
     pub inbox: Pipe,
+    /// All bytes that this end has sent.
+    pub sent: Vec<u8>,
     events: Vec<S::Event>,
 }
 
@@ -106,7 +108,7 @@ impl Pair {
 
 impl<S: Session<Fd = u32>> End<S> {
     fn new(session: S) -> Self {
-        Self { session, inbox: Pipe::default(), events: Vec::new() }
+        Self { session, inbox: Pipe::default(), sent: Vec::new(), events: Vec::new() }
     }
 
     /// The events since the last call.
@@ -122,6 +124,7 @@ impl<S: Session<Fd = u32>> End<S> {
             if n == 0 {
                 break;
             }
+            self.sent.extend(transmit.bytes.iter().take(n));
             self.session.transmitted(n);
             moved = true;
         }

@@ -1,14 +1,15 @@
 //! [`Pipe`]: one direction of a Unix stream socket, with the habits of Linux.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use cuframes_core::session::Transmit;
 
 /// Bytes and descriptors on their way.
 #[derive(Debug)]
-pub struct Pipe {
-    /// What each write left behind; a descriptor stands with its first byte.
-    segments: VecDeque<(VecDeque<u8>, Option<u32>)>,
+pub struct Pipe<F = u32> {
+    /// What each write left behind; descriptors stand with its first byte.
+    segments: VecDeque<(VecDeque<u8>, Vec<F>)>,
     /// How many bytes fit; a writer has to wait beyond that.
     pub capacity: usize,
     /// The most bytes that one read takes.
@@ -16,12 +17,17 @@ pub struct Pipe {
     ended: bool,
 }
 
-impl Pipe {
+impl<F: Clone> Pipe<F> {
     /// Takes as much as fits, and says how many bytes that was.
-    pub fn write(&mut self, Transmit { bytes, fd }: Transmit<'_, u32>) -> usize {
+    pub fn write(&mut self, Transmit { bytes, fd }: Transmit<'_, F>) -> usize {
+        self.write_with(bytes, fd.into_iter().cloned().collect())
+    }
+
+    /// As [`write`](Self::write), with any number of descriptors: none of ours sends more than one.
+    pub fn write_with(&mut self, bytes: &[u8], fds: Vec<F>) -> usize {
         let n = bytes.len().min(self.capacity.saturating_sub(self.len()));
         if n > 0 {
-            self.segments.push_back((bytes.iter().copied().take(n).collect(), fd.copied()));
+            self.segments.push_back((bytes.iter().copied().take(n).collect(), fds));
         }
         n
     }
@@ -30,19 +36,19 @@ impl Pipe {
     ///
     /// As on Linux it goes on over the borders of writes until it has taken bytes that came with a descriptor. So a
     /// descriptor arrives with the first byte of its message, or earlier with bytes sent before; never later (D-22).
-    pub fn read(&mut self, fds: &mut VecDeque<u32>) -> Option<Vec<u8>> {
+    pub fn read(&mut self, fds: &mut VecDeque<F>) -> Option<Vec<u8>> {
         let mut read = Vec::new();
         while read.len() < self.read_size
-            && let Some((bytes, fd)) = self.segments.front_mut()
+            && let Some((bytes, carried)) = self.segments.front_mut()
         {
             let n = bytes.len().min(self.read_size - read.len());
             read.extend(bytes.drain(..n));
-            let fd = fd.take();
+            let before = fds.len();
+            fds.extend(mem::take(carried));
             if bytes.is_empty() {
                 self.segments.pop_front();
             }
-            fds.extend(fd);
-            if fd.is_some() {
+            if fds.len() > before {
                 break;
             }
         }
@@ -59,7 +65,7 @@ impl Pipe {
     }
 }
 
-impl Default for Pipe {
+impl<F> Default for Pipe<F> {
     fn default() -> Self {
         Self { segments: VecDeque::new(), capacity: usize::MAX, read_size: usize::MAX, ended: false }
     }

@@ -1,13 +1,14 @@
 //! The checks of the fuzz targets, on random input.
 
 use cuframes_testkit::chaos;
+use cuframes_testkit::strategies::config;
 use cuframes_testkit::vectors::{names, vector};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+    #![proptest_config(config(512))]
 
     #[test]
     fn a_stream_is_cut_into_the_same_messages_in_chunks_of_any_size(

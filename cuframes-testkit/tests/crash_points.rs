@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cuframes_core::roster::Departure;
 use cuframes_core::shm::Word;
 use cuframes_core::{Features, Instant, Policy, SubscriberMode};
-use cuframes_testkit::heap::{HeapReader, Ring};
+use cuframes_testkit::heap::{HeapReader, HeapRegion, Ring};
 use cuframes_testkit::step::{StepWord, die_after, meanwhile};
 
 const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
@@ -20,7 +20,7 @@ const CASES: [(Policy, Features); 4] = [
 
 /// A ring and the frames behind it: two words each, so that a torn one shows.
 struct Stream {
-    ring: Ring<StepWord>,
+    ring: Ring<HeapRegion<StepWord>>,
     frames: [[StepWord; 2]; 16],
 }
 

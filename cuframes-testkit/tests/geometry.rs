@@ -2,6 +2,7 @@
 
 use cuframes_core::wire::meta::{MetaError, Plane};
 use cuframes_core::{Format, FrameMeta};
+use cuframes_testkit::strategies::config;
 use proptest::prelude::*;
 
 /// Offset, pitch, bytes of a row, rows.
@@ -85,6 +86,8 @@ fn a_frame_size_may_leave_out_the_last_rows_padding_and_nothing_else() {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn whatever_a_peer_sends_planes_never_overflow_and_valid_ones_lie_in_the_frame(
         format in 0..=14_u32, size in any::<[u32; 4]>(), small in any::<[u16; 4]>(), frame_size in any::<u64>(),

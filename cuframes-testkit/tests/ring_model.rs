@@ -5,6 +5,7 @@ use std::time::Duration;
 use cuframes_core::Policy;
 use cuframes_core::roster::Departure;
 use cuframes_testkit::model::{Join, ModelRing};
+use cuframes_testkit::strategies::config;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ fn run(ring: &mut ModelRing, op: &Op) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config(256))]
 
     #[test]
     fn the_ring_does_what_the_model_does(

@@ -8,9 +8,7 @@ use cuframes_core::wire::fault::ErrorMessage;
 use cuframes_core::wire::{FdPurpose, MessageType};
 use cuframes_core::{Gone, Instant, Refused};
 use cuframes_testkit::pair::{Pair, subscribed};
-use cuframes_testkit::solo::{
-    FEATURES, PUBLISHER_STATES, SUBSCRIBER_STATES, encoded, events, feed, publisher_in, sent, subscriber_in,
-};
+use cuframes_testkit::solo::{FEATURES, encoded, events, feed, publisher_in, sent, subscriber_in};
 use cuframes_testkit::vectors::vector;
 
 const UPGRADE: ShutdownReason = ShutdownReason::UPGRADE;
@@ -32,25 +30,6 @@ fn a_subscriber_that_unsubscribes_leaves_both_sides_closed() {
 }
 
 #[test]
-fn a_payload_of_unsubscribe_is_ignored() {
-    let mut publisher = publisher_in("Active");
-    feed(&mut publisher, &[0x10, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3], &[]);
-    assert_eq!(events(&mut publisher), [PublisherEvent::Closed(gone(Gone::Unsubscribed))]);
-}
-
-#[test]
-fn unsubscribe_is_said_from_the_moment_a_bit_was_asked_for() {
-    for (state, _) in SUBSCRIBER_STATES {
-        let mut subscriber = subscriber_in(state);
-        subscriber.unsubscribe(Instant::ZERO);
-        let expected = if state == "Hello" { vec![] } else { vector("unsubscribe") };
-        assert_eq!(sent(&mut subscriber).0, expected, "{state}");
-        assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(gone(Gone::Unsubscribed))]);
-        assert!(subscriber.is_closed());
-    }
-}
-
-#[test]
 fn a_reader_may_finish_after_shutdown_and_then_leaves() {
     let mut pair = Pair::ready(FEATURES);
     pair.publisher.session.shutdown(pair.now, UPGRADE);
@@ -64,37 +43,11 @@ fn a_reader_may_finish_after_shutdown_and_then_leaves() {
 }
 
 #[test]
-fn what_comes_after_shutdown_is_without_effect() {
-    let mut subscriber = subscriber_in("ShuttingDown");
-    feed(&mut subscriber, &encoded(|out| Shutdown { reason: UPGRADE }.encode(out)), &[]);
-    feed(&mut subscriber, &vector("event_fd_wake"), &[7]);
-    assert_eq!(events(&mut subscriber), []);
+fn what_is_said_and_sent_after_shutdown_is_without_effect() {
     let mut publisher = publisher_in("Draining");
     publisher.shutdown(Instant::ZERO, UPGRADE);
     publisher.offer_fd(EventFd::single(FdPurpose::WAKE_UP), 7).unwrap();
     assert_eq!(sent(&mut publisher), (vec![], vec![]));
-}
-
-#[test]
-fn the_end_of_the_connection_after_shutdown_keeps_its_reason() {
-    let mut subscriber = subscriber_in("ShuttingDown");
-    subscriber.handle_eof(Instant::ZERO);
-    let reason = gone(Gone::Shutdown(ShutdownReason::NORMAL));
-    assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(reason)]);
-}
-
-#[test]
-fn shutdown_before_there_is_a_reader_ends_the_session() {
-    for state in ["Hello", "Subscribe"] {
-        let mut subscriber = subscriber_in(state);
-        feed(&mut subscriber, &encoded(|out| Shutdown { reason: UPGRADE }.encode(out)), &[]);
-        assert_eq!(
-            events(&mut subscriber),
-            [SubscriberEvent::Closed(gone(Gone::Shutdown(UPGRADE)))],
-            "{state}"
-        );
-        assert!(subscriber.is_closed());
-    }
 }
 
 #[test]
@@ -111,16 +64,6 @@ fn a_subscriber_that_is_admitted_may_still_attach_after_shutdown_and_read_what_i
     subscriber.attached(Instant::ZERO).unwrap();
     assert_eq!((subscriber.poll_timeout(), subscriber.is_closed()), (None, false));
     assert!(subscriber.attached(Instant::ZERO).is_err(), "only once");
-}
-
-#[test]
-fn a_publisher_says_shutdown_in_every_state() {
-    for (state, _) in PUBLISHER_STATES.into_iter().filter(|(state, _)| *state != "Draining") {
-        let mut publisher = publisher_in(state);
-        publisher.shutdown(Instant::ZERO, ShutdownReason::NORMAL);
-        assert_eq!(sent(&mut publisher).0, vector("shutdown_normal"), "{state}");
-        assert_eq!((publisher.is_closed(), publisher.poll_timeout()), (false, None), "{state}");
-    }
 }
 
 #[test]

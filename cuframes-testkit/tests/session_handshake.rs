@@ -1,15 +1,16 @@
-//! The handshake (§4.1, §4.2): with and without extensions, and every way in which it can be refused.
+//! The handshake between our two sessions (§4.1, §4.2), and what the drivers hear of it. What a foreign peer hears is in the
+//! conformance suites.
 
 use cuframes_core::error::{ErrorCode, Problem, Violation};
 use cuframes_core::session::{
     Closed, PublisherEvent, PublisherOffer, PublisherSession, Session, SubscribeRequest, SubscriberEvent,
 };
 use cuframes_core::wire::control::EventFd;
-use cuframes_core::wire::fault::ErrorMessage;
-use cuframes_core::wire::hello::{HelloReq, HelloResp, Stream};
-use cuframes_core::wire::subscribe::{InitialSeq, SubscribeReq, SubscribeResp};
+use cuframes_core::wire::hello::{HelloReq, Stream};
+use cuframes_core::wire::subscribe::InitialSeq;
 use cuframes_core::wire::{FdPurpose, MessageType};
 use cuframes_core::{Features, Gone, Instant, Misuse, Refused, SubscriberMode};
+use cuframes_testkit::conformance::session::bytes::{Hello, subscribe_req};
 use cuframes_testkit::pair::{Pair, hello, offer, subscribed};
 use cuframes_testkit::solo::{FEATURES, encoded, events, feed, publisher_in, sent, subscriber_in};
 use cuframes_testkit::vectors::vector;
@@ -114,85 +115,6 @@ fn an_initial_seq_of_four_bytes_reaches_the_driver_as_such() {
 }
 
 #[test]
-fn a_subscriber_of_another_version_is_told_so_whatever_else_it_says() {
-    for message in [vector("hello_req_v2"), [&[1, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0][..], b"??"].concat()] {
-        let mut publisher = publisher_in("Hello");
-        feed(&mut publisher, &message, &[]);
-        assert_eq!(sent(&mut publisher).0, vector("hello_resp_refused"));
-        assert_eq!(
-            events(&mut publisher),
-            [PublisherEvent::Closed(mismatch(MessageType::HELLO_REQ, "proto_version"))]
-        );
-        assert!(publisher.is_closed());
-    }
-}
-
-#[test]
-fn a_subscriber_that_changes_its_version_gets_a_refusal_in_full_length() {
-    let mut publisher = publisher_in("Subscribe");
-    feed(&mut publisher, &encoded(|out| SubscribeReq { proto_version: 2 }.encode(out)), &[]);
-    let expected = encoded(|out| SubscribeResp::Refused(ErrorCode::PROTOCOL).encode(out));
-    assert_eq!((sent(&mut publisher).0, expected.len()), (expected, 8 + 28));
-    assert_eq!(
-        events(&mut publisher),
-        [PublisherEvent::Closed(mismatch(MessageType::SUBSCRIBE_REQ, "proto_version"))]
-    );
-}
-
-#[test]
-fn a_publisher_of_another_version_is_told_so() {
-    let mut subscriber = subscriber_in("Hello");
-    let v2 = HelloResp::Ok(Stream { proto_version: 2, ..stream(Features::NONE) });
-    feed(&mut subscriber, &encoded(|out| v2.encode(out)), &[]);
-    let message = "HELLO_RESP proto_version_actual: value 0x2, expected 0x1".into();
-    let error = ErrorMessage { code: ErrorCode::PROTOCOL, message };
-    assert_eq!(sent(&mut subscriber).0, encoded(|out| error.encode(out)));
-    let reason = mismatch(MessageType::HELLO_RESP, "proto_version_actual");
-    assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(reason)]);
-}
-
-#[test]
-fn a_subscriber_understands_each_way_to_refuse_its_version() {
-    let short = encoded(|out| HelloResp::Refused(ErrorCode::PROTOCOL).encode(out));
-    let shortest = [&[2, 0, 0, 0, 4, 0, 0, 0][..], &(-4_i32).to_le_bytes()].concat();
-    let cases = [(short, ""), (shortest, ""), (vector("error_protocol"), "length 4097")];
-    for (answer, words) in cases {
-        let mut subscriber = subscriber_in("Hello");
-        feed(&mut subscriber, &answer, &[]);
-        assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(refused(ErrorCode::PROTOCOL, words))]);
-        assert!(subscriber.is_closed());
-    }
-}
-
-#[test]
-fn a_subscriber_without_a_needed_extension_is_told_unsupported() {
-    let host_memory = PublisherOffer { required: Features::FD_PASSING, ..offer(FEATURES) };
-    let mut pair = Pair::new(host_memory, hello(Features::LEASE));
-    pair.drive();
-    assert_eq!(
-        pair.publisher.take_events(),
-        [PublisherEvent::Closed(Closed::Rejected(ErrorCode::UNSUPPORTED))]
-    );
-    assert_eq!(pair.subscriber.take_events(), [SubscriberEvent::Closed(refused(ErrorCode::UNSUPPORTED, ""))]);
-}
-
-#[test]
-fn a_subscriber_without_a_place_is_told_too_many() {
-    let mut publisher = publisher_in("Admitting");
-    publisher.admit(Instant::ZERO, Err(ErrorCode::TOO_MANY)).unwrap();
-    assert_eq!(events(&mut publisher), [PublisherEvent::Closed(Closed::Rejected(ErrorCode::TOO_MANY))]);
-    assert_eq!(sent(&mut publisher).0, vector("subscribe_resp_full"));
-    assert!(publisher.is_closed());
-    // All 28 bytes, or as few as 4 (D-27).
-    let shortest = [&[4, 0, 0, 0, 4, 0, 0, 0][..], &(-6_i32).to_le_bytes()].concat();
-    for answer in [vector("subscribe_resp_full"), shortest] {
-        let mut subscriber = subscriber_in("Subscribe");
-        feed(&mut subscriber, &answer, &[]);
-        assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(refused(ErrorCode::TOO_MANY, ""))]);
-    }
-}
-
-#[test]
 fn a_subscriber_that_cant_use_the_format_says_so_and_both_close() {
     let mut pair = Pair::new(offer(FEATURES), hello(FEATURES));
     pair.settle();
@@ -203,31 +125,6 @@ fn a_subscriber_that_cant_use_the_format_says_so_and_both_close() {
     let reason = Closed::Rejected(ErrorCode::FORMAT);
     assert_eq!(pair.subscriber.take_events().last(), Some(&SubscriberEvent::Closed(reason)));
     assert!(pair.publisher.session.is_closed() && pair.subscriber.session.is_closed());
-}
-
-#[test]
-fn extensions_that_were_not_asked_for_are_a_violation() {
-    let mut subscriber = Pair::new(offer(FEATURES), hello(Features::LEASE)).subscriber.session;
-    feed(&mut subscriber, &vector("hello_resp_features"), &[]);
-    let violation = Violation::new(MessageType::HELLO_RESP, "features", Problem::Value { value: 7 });
-    assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(Closed::Violation(violation))]);
-}
-
-#[test]
-fn a_name_that_is_not_allowed_is_an_invalid_argument() {
-    for name in ["", "a\u{7}b", "a\u{85}b", "a\0"] {
-        let mut message = vec![1, 0, 0, 0, u8::try_from(28 + name.len()).unwrap(), 0, 0, 0, 1, 0, 0, 0];
-        message.extend(u32::try_from(name.len()).unwrap().to_le_bytes());
-        message.extend(name.as_bytes());
-        message.resize(8 + 28 + name.len(), 0);
-        let mut publisher = publisher_in("Hello");
-        feed(&mut publisher, &message, &[]);
-        let [PublisherEvent::Closed(Closed::Violation(violation))] = events(&mut publisher)[..] else {
-            panic!("{name:?} is accepted")
-        };
-        let error = ErrorMessage { code: ErrorCode::INVALID_ARGUMENT, message: violation.to_string() };
-        assert_eq!(sent(&mut publisher).0, encoded(|out| error.encode(out)), "{name:?}");
-    }
 }
 
 #[test]
@@ -244,11 +141,26 @@ fn a_peer_that_may_not_connect_is_told_before_it_says_anything() {
 }
 
 #[test]
-fn a_connection_that_ends_inside_the_handshake_ends_both_sessions() {
-    let (mut publisher, mut subscriber) = (publisher_in("Subscribe"), subscriber_in("Subscribe"));
-    publisher.handle_eof(Instant::ZERO);
-    subscriber.handle_eof(Instant::ZERO);
-    let gone = || Closed::Gone(Gone::Disconnected);
-    assert_eq!(events(&mut publisher), [PublisherEvent::Closed(gone())]);
-    assert_eq!(events(&mut subscriber), [SubscriberEvent::Closed(gone())]);
+fn a_publishers_driver_hears_why_a_peer_was_not_taken_in() {
+    let needed = PublisherOffer { required: Features::FD_PASSING, ..offer(FEATURES) };
+    let mut without = PublisherSession::new(Instant::ZERO, needed.into());
+    feed(&mut without, &Hello::rec(Features::LEASE.0).message(), &[]);
+    let mut of_another_version = publisher_in("Hello");
+    feed(&mut of_another_version, &vector("hello_req_v2"), &[]);
+    let mut changed = publisher_in("Subscribe");
+    feed(&mut changed, &subscribe_req(2), &[]);
+    let mut without_place = publisher_in("Admitting");
+    without_place.admit(Instant::ZERO, Err(ErrorCode::TOO_MANY)).unwrap();
+    let mut gone = publisher_in("Subscribe");
+    gone.handle_eof(Instant::ZERO);
+    let cases = [
+        (without, Closed::Rejected(ErrorCode::UNSUPPORTED)),
+        (of_another_version, mismatch(MessageType::HELLO_REQ, "proto_version")),
+        (changed, mismatch(MessageType::SUBSCRIBE_REQ, "proto_version")),
+        (without_place, Closed::Rejected(ErrorCode::TOO_MANY)),
+        (gone, Closed::Gone(Gone::Disconnected)),
+    ];
+    for (mut publisher, reason) in cases {
+        assert_eq!(events(&mut publisher), [PublisherEvent::Closed(reason)]);
+    }
 }

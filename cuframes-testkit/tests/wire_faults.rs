@@ -58,6 +58,17 @@ fn every_truncation_of_every_message_names_the_message_and_a_field() {
 }
 
 #[test]
+fn a_field_of_an_extension_is_not_called_reserved() {
+    let field_at_end = |result: Result<(), Violation>| problem_of(result).0;
+    let (request, answer) = (vector("hello_req_features"), vector("hello_resp_features"));
+    assert_eq!(field_at_end(HelloReq::decode(&request[8..request.len() - 9]).map(drop)), "features");
+    assert_eq!(field_at_end(HelloResp::decode(&answer[8..answer.len() - 9]).map(drop)), "features");
+    for (end, field) in [(8 + 7, "index"), (8 + 11, "count"), (8 + 15, "reserved")] {
+        assert_eq!(field_at_end(EventFd::decode(&vector("event_fd_pool")[8..end]).map(drop)), field);
+    }
+}
+
+#[test]
 fn bytes_after_the_end_of_a_message_are_an_error() {
     for (name, _, decode) in FIXED {
         let mut payload = vector(name)[8..].to_vec();

@@ -33,8 +33,8 @@ impl EventFd {
     pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
         let mut reader = Reader::new(MessageType::EVENT_FD, payload);
         let purpose = FdPurpose(reader.u32("fd_purpose")?);
-        let index = reader.u32("reserved")?;
-        let count = reader.u32("reserved")?;
+        let index = reader.u32("index")?;
+        let count = reader.u32("count")?;
         reader.array::<4>("reserved")?;
         reader.finish()?;
         Ok(Self { purpose, index, count })

@@ -62,7 +62,7 @@ impl HelloReq {
         })?;
         let cuda_device = reader.i32("cuda_device")?;
         let mode = SubscriberMode(reader.u32("mode")?);
-        let features = Features(reader.u32("reserved")?);
+        let features = Features(reader.u32("features")?);
         reader.array::<8>("reserved")?;
         reader.finish()?;
         Ok(Self { proto_version, consumer_name, cuda_device, mode, features })
@@ -127,7 +127,7 @@ impl HelloResp {
         meta.validate().map_err(|error| error.violation(Place::Message(MessageType::HELLO_RESP)))?;
         let path_len = to_usize(reader.u32("shm_path_len")?.into());
         let shm_path = reader.text("shm_path", path_len)?.to_string();
-        let features = Features(reader.u32("reserved")?);
+        let features = Features(reader.u32("features")?);
         reader.array::<8>("reserved")?;
         reader.finish()?;
         Ok(Self::Ok(Stream { proto_version, ring_size, ownership, meta, shm_path, features }))

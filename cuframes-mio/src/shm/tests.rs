@@ -2,10 +2,37 @@ use std::os::unix::fs::{lchown, symlink};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
+use cuframes_testkit::conformance::region::Memory;
+use cuframes_testkit::region_conformance;
 use tempfile::{TempDir, tempdir};
 
 use super::*;
 use crate::testing::{key, skipped};
+
+/// A region's file, every view of which is a map of its own.
+struct MappedFile {
+    _dir: TempDir,
+    path: PathBuf,
+}
+
+impl Memory for MappedFile {
+    type View = MappedRegion;
+
+    fn new() -> Self {
+        let (_dir, path) = shm_with_region(REGION_SIZE);
+        Self { _dir, path }
+    }
+
+    fn view(&self) -> MappedRegion {
+        MappedRegion::map(&open_region(&self.path, OFlags::RDWR).unwrap(), &self.path).unwrap()
+    }
+
+    fn bytes(&self) -> Option<Vec<u8>> {
+        Some(fs::read(&self.path).unwrap())
+    }
+}
+
+region_conformance!(mapped, MappedFile);
 
 /// A directory that stands for /dev/shm, with a region of `size` bytes for the key of the tests.
 fn shm_with_region(size: usize) -> (TempDir, PathBuf) {
@@ -20,7 +47,8 @@ fn uid() -> u32 {
 }
 
 fn open_at(dir: &TempDir, shm_path: impl AsRef<Path>, peer: u32) -> Result<MappedRegion, Error> {
-    MappedRegion::open(dir.path(), &key(), shm_path.as_ref().to_str().unwrap(), peer)
+    let path = named_region(dir.path(), &key(), shm_path.as_ref().to_str().unwrap())?;
+    MappedRegion::open(&path, &key(), peer)
 }
 
 #[test]

@@ -3,16 +3,20 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a failure ends the test, which says what it skips"
 )]
 
 mod common;
+mod conformance_publisher;
+mod conformance_subscriber;
 mod embed;
 mod host_memory;
 mod hostile;
 mod hot_path;
 mod loops;
 mod processes;
+mod raw_socket;
 mod share;

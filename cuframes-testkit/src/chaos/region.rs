@@ -14,7 +14,8 @@ use cuframes_core::{Features, FrameMeta, RingSize, SubscriberBit, SubscriberMode
 
 use super::{Script, check_geometry};
 use crate::fickle::{FickleWord, Seen, Write, fickle_region, while_fickle};
-use crate::heap::{Bell, HeapReader, HeapRegion, words};
+use crate::heap::{Bell, HeapReader, HeapRegion};
+use crate::layout::words;
 use crate::vectors::vector;
 
 /// Reads `data` as a subscriber, what it does, what a hostile publisher writes in between and meanwhile, and the region
@@ -40,7 +41,7 @@ pub fn region_header(data: &[u8]) {
 /// The golden region with some words changed, or a region as it is in memory, zero where the script ends.
 fn region(kind: u8, script: &mut Script<'_>) -> HeapRegion<FickleWord> {
     let region = HeapRegion::new(fickle_region());
-    let words: Vec<&FickleWord> = words(&region).collect();
+    let words = words_of(&region);
     let load = |bytes: &[u8]| {
         for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
             word.set(chunk.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)));
@@ -106,6 +107,10 @@ fn check_header(region: &HeapRegion<FickleWord>) -> Option<StreamHeader> {
     }
 }
 
+fn words_of(region: &HeapRegion<FickleWord>) -> Vec<&FickleWord> {
+    words(region).into_iter().map(|(_, word)| word).collect()
+}
+
 /// A subscriber of a hostile publisher.
 struct Peer {
     region: HeapRegion<FickleWord>,
@@ -147,7 +152,7 @@ impl Peer {
                 self.publish(seq, seq % u64::from(self.ring_size.get()));
             }
             1 => self.publish(script.word(), u64::from(choice / 16)),
-            2 => set_any(&words(&self.region).collect::<Vec<_>>(), script),
+            2 => set_any(&words_of(&self.region), script),
             3 | 4 => self.next(&changes(choice, script)),
             5 if !self.frames.is_empty() => {
                 let frame = self.frames.swap_remove(usize::from(script.byte()) % self.frames.len());

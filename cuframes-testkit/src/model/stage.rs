@@ -2,6 +2,7 @@
 
 mod claims;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use cuframes_core::shm::Region;
 use cuframes_core::shm::layout::INVALID_SEQ;
 use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberBit, SubscriberMode};
 
-use crate::heap::{Bell, HeapReader, HeapRegion, PID, QUARANTINE, reader, request, words};
+use crate::heap::{Bell, HeapReader, HeapRegion, PID, QUARANTINE, reader, request};
+use crate::layout::words;
 
 /// Everything around the writer.
 #[derive(Debug)]
@@ -128,7 +130,7 @@ impl Stage {
         let Ok(subscribed) = admitted else { return };
         let size = RingSize::new(self.size).unwrap();
         self.joins += 1;
-        let reader = reader(&self.region, size, subscribed, mode, features, wants.plain);
+        let reader = reader(Arc::clone(&self.region), size, subscribed, mode, features, wants.plain);
         self.subscribers.push(Subscriber {
             reader,
             frames: Vec::new(),
@@ -318,9 +320,9 @@ impl Stage {
 
     /// Somebody writes any word of the region.
     pub fn scribble_any(&mut self, word: usize, value: u64) {
-        let words: Vec<_> = words(&self.region).collect();
+        let words = words(&self.region);
         let number = word % words.len();
-        if let Some(word) = words.get(number) {
+        if let Some((_, word)) = words.get(number) {
             word.store(value, Relaxed);
         }
         self.trust =
