@@ -203,17 +203,18 @@ impl FrameMeta {
         if format == Format::BYTES && height != 1 {
             return Err(MetaError::BytesHeight { height });
         }
+        let mut needed = 0;
         for (number, plane) in self.planes().enumerate() {
             let (field, pitch) = if number == 0 { ("pitch_y", pitch_y) } else { ("pitch_uv", pitch_uv) };
             if plane.pitch < plane.row_bytes {
                 return Err(MetaError::Pitch { field, pitch, row_bytes: plane.row_bytes });
             }
             // The last row of the last plane needs no padding.
-            let needed = plane.end().and_then(|end| end.checked_sub((plane.pitch - plane.row_bytes).into()));
-            let needed = needed.ok_or(MetaError::Overflow { field: "frame_size_bytes" })?;
-            if self.frame_size_bytes < needed {
-                return Err(MetaError::FrameSize { size: self.frame_size_bytes, needed });
-            }
+            let end = plane.end().and_then(|end| end.checked_sub((plane.pitch - plane.row_bytes).into()));
+            needed = end.ok_or(MetaError::Overflow { field: "frame_size_bytes" })?.max(needed);
+        }
+        if self.frame_size_bytes < needed {
+            return Err(MetaError::FrameSize { size: self.frame_size_bytes, needed });
         }
         Ok(())
     }
