@@ -11,6 +11,7 @@ use cuframes_core::session::{Session, SubscriberEvent};
 use cuframes_core::wire::FdPurpose;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::wire::control::EventFd;
+use cuframes_testkit::conformance::session::bytes::resized;
 use cuframes_testkit::pair::{Pair, hello, offer};
 use cuframes_testkit::solo::{
     FEATURES, PUBLISHER_STATES, SUBSCRIBER_STATES, State, publisher_in, sent, subscriber_in,
@@ -18,20 +19,25 @@ use cuframes_testkit::solo::{
 use cuframes_testkit::strategies::{config, maybe_malformed};
 use cuframes_testkit::vectors::vector;
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 /// A message and the descriptors that come with its first byte.
 type Piece = (Vec<u8>, usize);
 
-/// Messages towards a session: those of a handshake, and any others.
+/// Messages towards a session: those of a handshake, and any others. Only the last may lie about its length: behind it a
+/// descriptor would come with bytes that are no message, and when that is noticed depends on the reads.
 fn messages(of_a_handshake: &'static [&'static str]) -> impl Strategy<Value = Vec<Piece>> {
+    let known = select(of_a_handshake).prop_map(vector);
+    let other = maybe_malformed().prop_map(|message| resized(&message, message.len() - 8));
     let with_fd = |message: Vec<u8>| {
         let fds = usize::from(message.starts_with(&[0x20, 0, 0, 0]));
         (message, fds)
     };
-    let known = select(of_a_handshake).prop_map(vector);
-    vec(prop_oneof![3 => known, 1 => maybe_malformed()].prop_map(with_fd), 1..8)
+    let last = maybe_malformed().prop_map(|message| (message, 0));
+    (vec(prop_oneof![3 => known, 1 => other].prop_map(with_fd), 0..8), option::of(last))
+        .prop_map(|(messages, last)| messages.into_iter().chain(last).collect())
 }
 
 const TO_PUBLISHER: [&str; 4] = ["hello_req_features", "subscribe_req", "ping", "unsubscribe"];

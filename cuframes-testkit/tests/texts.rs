@@ -1,8 +1,6 @@
 //! What people read: errors and values as text. Errors are one line that says what is wrong, and what to do where that is
 //! ours to say.
 
-#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
-
 use cuframes_core::error::{ErrorCode, Problem, Refused, Violation};
 use cuframes_core::ring::{FrameLost, Seq};
 use cuframes_core::session::Closed;

@@ -55,17 +55,18 @@ pub fn shutdown_before_the_bit_ends_it_without_a_word<S: Subscriber>() {
 
 /// D-30: "one that receives SHUTDOWN while it attaches goes on attaching, with the descriptors that came before".
 pub fn shutdown_while_it_attaches_lets_it_go_on<S: Subscriber>() {
-    let (subscriber, mut raw) = Connected::<S>::in_state("Attaching", LONG);
-    for purpose in PURPOSES {
-        raw.send_with(&event_fd(purpose), &[purpose]);
+    // In one read, so that it has no time to attach before.
+    let descriptors: Vec<u8> = PURPOSES.iter().flat_map(|purpose| event_fd(*purpose)).collect();
+    for reason in [0, 2] {
+        let (subscriber, mut raw) = Connected::<S>::in_state("Attaching", LONG);
+        raw.send_with(&[&descriptors[..], &shutdown(reason)].concat(), &PURPOSES);
+        raw.expect_silence();
+        assert!(subscriber.is_ready());
+        assert_eq!(subscriber.end(), Some(End::Shutdown(reason)));
+        subscriber.leave();
+        raw.expect(&any(UNSUBSCRIBE));
+        raw.expect_end();
     }
-    raw.send(&shutdown(2));
-    raw.expect_silence();
-    assert!(subscriber.is_ready());
-    assert_eq!(subscriber.end(), Some(End::Shutdown(2)));
-    subscriber.leave();
-    raw.expect(&any(UNSUBSCRIBE));
-    raw.expect_end();
 }
 
 /// D-12, D-30: it may finish what is published, then says UNSUBSCRIBE.
