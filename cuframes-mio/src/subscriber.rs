@@ -137,9 +137,10 @@ impl Subscriber {
             if let Some(frame) = self.try_next()? {
                 return Ok(Some(frame));
             }
-            if self.attached.as_ref().is_none_or(|attached| attached.reader.park()) {
-                self.look_again =
-                    self.attached.as_ref().map(|attached| clock::now() + attached.look_again_after());
+            let Some(attached) = &self.attached else { return Ok(None) };
+            if attached.reader.park() {
+                self.parked = true;
+                self.look_again = Some(clock::now() + attached.look_again_after());
                 return Ok(None);
             }
         }
