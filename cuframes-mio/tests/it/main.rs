@@ -10,8 +10,14 @@
 
 mod common;
 mod embed;
+mod fork;
+mod gone;
 mod hostile;
 mod hot_path;
 mod loops;
 mod processes;
+mod reconnect;
+mod reconnect_loops;
+mod reconnect_system;
 mod share;
+mod traces;
