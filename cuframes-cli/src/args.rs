@@ -138,8 +138,11 @@ pub(crate) struct SubscribeArgs {
     /// Check every byte of every frame; the publisher must use `--pattern seq`
     #[arg(long)]
     pub(crate) check_seq: bool,
+    /// Go on with the next publisher when this one is gone, and wait for the first one, too
+    #[arg(long)]
+    pub(crate) reconnect: bool,
     /// How long to wait for the stream to appear, and then for each frame
-    /// [default: 5 for the stream, no limit for a frame]
+    /// [default: 5 for the stream, no limit for a frame; no limit with --reconnect]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// Hold each frame for this long, to play a slow consumer
@@ -167,12 +170,15 @@ pub(crate) struct RingArgs {
     pub(crate) policy: Policy,
 }
 
-/// How the processes of a demo talk to the one that started them.
+/// How a command says what it does: to people, or to the process of a demo that started it.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
     /// Report progress as JSON lines to the parent process with this id, and end when it is gone
     #[arg(long = "report-to", value_name = "PID", hide = true)]
     pub(crate) parent: Option<i32>,
+    /// Tell on standard error who comes and goes, and why; twice: and what is tried meanwhile
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
 }
 
 /// What `publish` draws without a video.
@@ -306,7 +312,9 @@ EXAMPLES:
   cuframes subscribe cam0 --mode strict --check-seq --json
   cuframes subscribe cam0 --mode strict --y4m out.y4m
   cuframes subscribe cam0 --y4m - | ffplay -i -
+  cuframes subscribe cam0 --reconnect --verbose
 
+With --reconnect the end of the stream is not the end: one line on standard error says who was lost, and one who came.
 The exit code is 0 at the end of the stream, after --frames, on SIGINT or SIGTERM, or when nobody reads the video any more; 1 if
 something failed or a byte was wrong; 2 for wrong usage.";
 

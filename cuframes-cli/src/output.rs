@@ -8,6 +8,7 @@ use cuframes_core::Key;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::Serialize;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::ReportArgs;
 use crate::error::{Failure, failed};
@@ -29,11 +30,14 @@ enum Shown {
 impl Progress {
     /// Ends this process when its parent does, if there is one to report to.
     pub(crate) fn start(args: &ReportArgs) -> Result<Self, Failure> {
+        trace(args.verbose);
         let shown = match args.parent {
             Some(parent) => {
                 follow(parent)?;
                 Shown::Json
             }
+            // Both would write on the same terminal.
+            None if args.verbose > 0 => Shown::Line(ProgressBar::hidden()),
             // Who reads our output from a pipe, ffplay for one, may draw on the same terminal.
             None if io::stdout().is_terminal() => Shown::Line(text_line()),
             None => Shown::Line(ProgressBar::hidden()),
@@ -94,6 +98,19 @@ pub(crate) fn text_line() -> ProgressBar {
         line.set_style(style);
     }
     line
+}
+
+/// Writes what happens on standard error, one line each, as far as it is asked for.
+fn trace(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    // It fails if somebody traces already.
+    let _ = lines.with_ansi(false).with_target(false).log_internal_errors(false).try_init();
 }
 
 /// Asks for SIGTERM when the parent process ends.

@@ -17,6 +17,7 @@ use crate::rate::Rate;
 pub(crate) struct Y4mSink {
     encoder: Encoder<File>,
     name: String,
+    picture: (Format, u32, u32),
     /// The frame that is written next.
     planes: [Vec<u8>; 3],
 }
@@ -50,7 +51,13 @@ impl Y4mSink {
             [meta.width, meta.height, rate.num, rate.den].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let builder = y4m::encode(width, height, Ratio::new(num, den)).with_colorspace(colorspace);
         let header = unless_closed(&name, builder.write_header(file))?;
-        Ok(header.map_continue(|encoder| Self { encoder, name, planes: Default::default() }))
+        let picture = picture(meta);
+        Ok(header.map_continue(|encoder| Self { encoder, name, picture, planes: Default::default() }))
+    }
+
+    /// Whether frames with this geometry can go on in the same video.
+    pub(crate) fn fits(&self, meta: &FrameMeta) -> bool {
+        self.picture == picture(meta)
     }
 
     /// Copies a frame, so that it can be given back before it is written.
@@ -63,6 +70,11 @@ impl Y4mSink {
         let picture = self.planes.each_ref().map(Vec::as_slice);
         unless_closed(&self.name, self.encoder.write_frame(&y4m::Frame::new(picture, None)))
     }
+}
+
+/// What the header of a video says about all its frames.
+const fn picture(meta: &FrameMeta) -> (Format, u32, u32) {
+    (meta.format, meta.width, meta.height)
 }
 
 /// A closed pipe is not an error: the reader has all it wants.

@@ -28,9 +28,10 @@ impl Stats {
         Self { counts: Received { is_checked, ..Received::default() }, latency, arrivals: None }
     }
 
-    /// The publisher gave us a bit.
-    pub(crate) fn joined(&mut self, bit: Option<SubscriberBit>) {
+    /// A publisher gave us a bit; `reconnects` were before.
+    pub(crate) fn joined(&mut self, bit: Option<SubscriberBit>, reconnects: u64) {
         self.counts.bit = bit.map(SubscriberBit::get);
+        self.counts.reconnects = reconnects;
     }
 
     /// A frame arrived and was not overwritten while in use; `is_torn` if it holds another frame's bytes all the same.
@@ -117,6 +118,8 @@ pub(crate) struct Received {
     pub(crate) latency_ns: Option<Latency>,
     /// The bit in the ring; `None` before the subscription.
     pub(crate) bit: Option<u8>,
+    /// How often it went on with another publisher, or with the same one again. Each publisher counts its frames from 1.
+    pub(crate) reconnects: u64,
     pub(crate) fps: f64,
     /// `None` while it goes on.
     pub(crate) end: Option<End>,
@@ -124,10 +127,13 @@ pub(crate) struct Received {
 
 impl fmt::Display for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { frames, fps, dropped, torn, latency_ns, end, is_checked, .. } = self;
+        let Self { frames, fps, dropped, torn, latency_ns, reconnects, end, is_checked, .. } = self;
         write!(f, "{frames} frames, {fps:.1} fps, {dropped} dropped")?;
         if *is_checked {
             write!(f, ", {torn} torn")?;
+        }
+        if *reconnects > 0 {
+            write!(f, ", {reconnects} reconnect{}", if *reconnects == 1 { "" } else { "s" })?;
         }
         if let Some(Latency { p50, p99, max, .. }) = latency_ns {
             write!(f, ", latency p50 {} p99 {} max {}", human(*p50), human(*p99), human(*max))?;
@@ -206,7 +212,7 @@ mod tests {
     fn a_report_counts_frames_gaps_and_the_rate_between_first_and_last() {
         let start = Instant::now();
         let mut stats = Stats::new(true);
-        stats.joined(SubscriberBit::new(2));
+        stats.joined(SubscriberBit::new(2), 1);
         for (i, (seq, lost)) in [(7, 0), (8, 0), (11, 2)].into_iter().enumerate() {
             let at = start + Duration::from_millis(100) * u32::try_from(i).unwrap();
             let latency_ns = 1_000_000 * (1 + u64::try_from(i).unwrap());
@@ -216,6 +222,7 @@ mod tests {
         let report = stats.report(Some(End::Stream));
         assert_eq!((report.frames, report.dropped, report.torn), (3, 3, 1));
         assert_eq!((report.first_seq, report.last_seq, report.bit), (Some(7), Some(11), Some(2)));
+        assert!(report.to_string().contains(", 3 dropped, 1 torn, 1 reconnect, latency"), "{report}");
         assert!((report.fps - 10.0).abs() < 1e-9);
         let latency = report.latency_ns.unwrap();
         assert!((1_990_000..2_010_000).contains(&latency.p50), "{latency:?}");

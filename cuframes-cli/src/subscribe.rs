@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cuframes_core::Gone;
 use cuframes_core::wire::ShutdownReason;
-use cuframes_mio::{Error, Frame, Subscriber};
+use cuframes_core::{FrameMeta, Gone};
+use cuframes_mio::{Error, Frame, Reconnect, StreamEvent, Subscriber};
 
 use crate::args::{Stream, SubscribeArgs};
 use crate::error::{Failure, failed};
@@ -46,21 +46,24 @@ pub(crate) fn run(args: &SubscribeArgs, run_dir: Option<&Path>, signals: &Signal
     }
 }
 
-/// Waits for the stream to appear. `None` if a signal came first.
+/// Waits for the stream to appear, unless the subscriber does so itself. `None` if a signal came first.
 fn connect(
     args: &SubscribeArgs,
     run_dir: Option<&Path>,
     signals: &Signals,
 ) -> Result<Option<Subscriber>, Failure> {
+    let mut builder = Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode);
+    if let Some(run_dir) = run_dir {
+        builder = builder.run_dir(run_dir);
+    }
+    if args.reconnect {
+        let started = builder.reconnect(Reconnect::default()).start();
+        return started.map(Some).map_err(|error| failed!("{error}"));
+    }
     let (start, timeout) = (Instant::now(), args.timeout.unwrap_or(DEFAULT_TIMEOUT));
     loop {
         let left = timeout.saturating_sub(start.elapsed()).max(RETRY);
-        let builder = Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode);
-        let mut builder = builder.timeout(left);
-        if let Some(run_dir) = run_dir {
-            builder = builder.run_dir(run_dir);
-        }
-        match builder.connect() {
+        match builder.clone().timeout(left).connect() {
             Ok(subscriber) => return Ok(Some(subscriber)),
             Err(Error::NotFound { .. }) if start.elapsed() < timeout => {
                 if signals.wait(RETRY) {
@@ -77,30 +80,24 @@ struct Receiver<'a> {
     args: &'a SubscribeArgs,
     signals: &'a Signals,
     stats: Stats,
+    /// From the first publisher on, if a video is written.
+    sink: Option<Y4mSink>,
     /// For frames that can't be looked at where they are.
     copy: Vec<u8>,
 }
 
 impl<'a> Receiver<'a> {
     fn new(args: &'a SubscribeArgs, signals: &'a Signals) -> Self {
-        Self { args, signals, stats: Stats::new(args.check_seq), copy: Vec::new() }
+        Self { args, signals, stats: Stats::new(args.check_seq), sink: None, copy: Vec::new() }
     }
 
     fn run(&mut self, subscriber: &mut Subscriber, progress: &mut Progress) -> Result<End, Failure> {
-        self.stats.joined(subscriber.bit());
-        let mut sink = None;
-        if let (Some(stream), Some(meta)) = (&self.args.y4m, subscriber.meta()) {
-            match Y4mSink::create(stream, meta, self.args.rate)? {
-                ControlFlow::Continue(created) => sink = Some(created),
-                ControlFlow::Break(()) => return Ok(End::ClosedPipe),
-            }
-        }
         while Some(self.stats.frames()) != self.args.frames {
             let frame = match self.next(subscriber, progress)? {
                 ControlFlow::Continue(frame) => frame,
                 ControlFlow::Break(end) => return Ok(end),
             };
-            if self.take(frame, sink.as_mut())?.is_break() {
+            if self.take(frame)?.is_break() {
                 return Ok(End::ClosedPipe);
             }
         }
@@ -109,7 +106,7 @@ impl<'a> Receiver<'a> {
 
     /// Waits for the next frame, or for the end.
     fn next(
-        &self,
+        &mut self,
         subscriber: &mut Subscriber,
         progress: &mut Progress,
     ) -> Result<ControlFlow<End, Frame>, Failure> {
@@ -123,14 +120,18 @@ impl<'a> Receiver<'a> {
                 ..self.stats.report(None)
             })?;
             // In slices: a signal does not end the wait inside, and progress goes on.
-            match subscriber.next(REFRESH) {
+            let next = subscriber.next(REFRESH);
+            // Before the frame: it may be the first one of another publisher.
+            while let Some(event) = subscriber.poll_event() {
+                if self.handle(event, subscriber, progress)?.is_break() {
+                    return Ok(ControlFlow::Break(End::ClosedPipe));
+                }
+            }
+            match next {
                 Ok(Some(frame)) => return Ok(ControlFlow::Continue(frame)),
                 Ok(None) => match self.args.timeout {
                     Some(timeout) if start.elapsed() >= timeout => {
-                        return Err(failed!(
-                            "stream {}: no frame for {timeout:?}; is its source stalled? --timeout allows more",
-                            self.args.key
-                        ));
+                        return Err(self.stalled(subscriber, timeout));
                     }
                     _ => {}
                 },
@@ -142,8 +143,60 @@ impl<'a> Receiver<'a> {
         }
     }
 
+    /// A publisher came or went. Answers `Break` if nobody reads the video.
+    fn handle(
+        &mut self,
+        event: StreamEvent,
+        subscriber: &Subscriber,
+        progress: &Progress,
+    ) -> Result<ControlFlow<()>, Failure> {
+        let key = &self.args.key;
+        match event {
+            StreamEvent::Lost(error) => {
+                progress.say(&format!("cuframes: {error}; waiting for the next publisher"));
+            }
+            StreamEvent::Attached { publisher, meta, format_changed, .. } => {
+                let reconnects = subscriber.stats().reconnects;
+                self.stats.joined(subscriber.bit(), reconnects);
+                let FrameMeta { format, width, height, .. } = meta;
+                if reconnects > 0 {
+                    let pid = publisher.map_or(String::new(), |pid| format!(" (pid {pid})"));
+                    let change = if format_changed { ", which is another format than before" } else { "" };
+                    progress.say(&format!(
+                        "cuframes: stream {key}: attached to a publisher again{pid}: {format} {width}x{height}{change}"
+                    ));
+                }
+                match (&self.sink, &self.args.y4m) {
+                    (None, Some(stream)) => match Y4mSink::create(stream, &meta, self.args.rate)? {
+                        ControlFlow::Continue(sink) => self.sink = Some(sink),
+                        ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
+                    },
+                    (Some(sink), Some(stream)) if !sink.fits(&meta) => {
+                        return Err(failed!(
+                            "stream {key}: it goes on as {format} {width}x{height}, which does not fit into {stream}; \
+                             what came before is in there, write the rest to another file"
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn stalled(&self, subscriber: &Subscriber, timeout: Duration) -> Failure {
+        match subscriber.trouble() {
+            Some(trouble) => failed!("{trouble} (waited for {timeout:?}, --timeout allows more)"),
+            None => failed!(
+                "stream {}: no frame for {timeout:?}; is its source stalled? --timeout allows more",
+                self.args.key
+            ),
+        }
+    }
+
     /// Checks, writes and counts one frame. Answers `Break` if nobody reads the video any more.
-    fn take(&mut self, frame: Frame, mut sink: Option<&mut Y4mSink>) -> Result<ControlFlow<()>, Failure> {
+    fn take(&mut self, frame: Frame) -> Result<ControlFlow<()>, Failure> {
         // The publisher stamps frames with the same clock.
         let latency_ns = cuframes_mio::now().as_nanos().saturating_sub(frame.pts_ns());
         let arrival = Arrival {
@@ -165,7 +218,7 @@ impl<'a> Receiver<'a> {
             }
         };
         let is_torn = self.args.check_seq && !is_seq(bytes, arrival.seq);
-        if let Some(sink) = &mut sink {
+        if let Some(sink) = &mut self.sink {
             sink.load(frame.meta(), bytes);
         }
         // Before it is written: a reader of the video that is slow must not keep the slot from the publisher.
@@ -174,10 +227,10 @@ impl<'a> Receiver<'a> {
             return Ok(ControlFlow::Continue(()));
         }
         self.stats.frame(arrival, is_torn);
-        sink.map_or(Ok(ControlFlow::Continue(())), Y4mSink::write)
+        self.sink.as_mut().map_or(Ok(ControlFlow::Continue(())), Y4mSink::write)
     }
 }
 
-/// How long to wait for a stream to appear, and how often to look.
+/// How long to wait for a stream to appear, and how often to look, without `--reconnect`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(50);

@@ -1,7 +1,6 @@
 //! From a handshake's answers to a mapped ring: [`Arrivals`] collects them, [`Attached`] is what they make (D-26, D-28).
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +13,13 @@ use cuframes_core::wire::FdPurpose;
 use cuframes_core::wire::hello::Stream;
 use cuframes_core::wire::subscribe::Subscribed;
 use cuframes_core::{Backend, Features, Key, SubscriberBit, SubscriberMode, Violation};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
 use std::sync::atomic::Ordering::Acquire;
 
 use crate::error::Error;
 use crate::frame::Attachment;
 use crate::host::HostView;
 use crate::shm::{MappedRegion, named_region};
+use crate::tally::Common;
 use crate::wake::EventFd;
 
 /// What a subscriber has been told and given.
@@ -33,6 +31,7 @@ pub(crate) struct Arrivals {
     shm: PathBuf,
     /// The publisher's user, who must own the region (D-14).
     peer_uid: u32,
+    common: Arc<Common>,
     pub(crate) stream: Option<Stream>,
     pub(crate) subscribed: Option<Subscribed>,
     region: Option<OwnedFd>,
@@ -58,12 +57,19 @@ pub(crate) struct Facts {
 }
 
 impl Arrivals {
-    pub(crate) const fn new(key: Key, mode: SubscriberMode, shm: PathBuf, peer_uid: u32) -> Self {
+    pub(crate) const fn new(
+        key: Key,
+        mode: SubscriberMode,
+        shm: PathBuf,
+        peer_uid: u32,
+        common: Arc<Common>,
+    ) -> Self {
         Self {
             key,
             mode,
             shm,
             peer_uid,
+            common,
             stream: None,
             subscribed: None,
             region: None,
@@ -75,6 +81,10 @@ impl Arrivals {
 
     pub(crate) const fn key(&self) -> &Key {
         &self.key
+    }
+
+    pub(crate) const fn common(&self) -> &Arc<Common> {
+        &self.common
     }
 
     /// A descriptor came; one that nobody here needs is closed.
@@ -130,7 +140,7 @@ impl Arrivals {
         let bell = eventfd(self.bell.take())?;
         let wake = eventfd(self.wake.take())?;
         let initial_seq = subscribed.initial_seq.resolve(region.header().global_seq.load(Acquire));
-        let attachment = Attachment::new(header.meta, view, bell);
+        let attachment = Attachment::new((header.meta, header.epoch), view, bell, &self.common);
         let plain = header.epoch == 0;
         let seat =
             Seat::new(region, attachment, header.ring_size, subscribed.bit, initial_seq, features, plain);
@@ -157,22 +167,6 @@ impl Arrivals {
 }
 
 impl Attached {
-    pub(crate) fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
-        match &self.wake {
-            Some(wake) => {
-                registry.register(&mut SourceFd(&wake.as_fd().as_raw_fd()), token, Interest::READABLE)
-            }
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn deregister(&self, registry: &Registry) -> io::Result<()> {
-        match &self.wake {
-            Some(wake) => registry.deregister(&mut SourceFd(&wake.as_fd().as_raw_fd())),
-            None => Ok(()),
-        }
-    }
-
     /// How long to sleep before looking again although nobody rang.
     pub(crate) const fn look_again_after(&self) -> Duration {
         // Others could write our `parked`; and a publisher without eventfds wakes nobody (§3.7).

@@ -35,10 +35,6 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
         registry.register(&mut SourceFd(&self.socket.as_raw_fd()), token, INTEREST)
     }
 
-    pub(crate) fn deregister(&self, registry: &Registry) -> io::Result<()> {
-        registry.deregister(&mut SourceFd(&self.socket.as_raw_fd()))
-    }
-
     /// Reads what there is, within a budget, and sends what the session answers.
     pub(crate) fn drive(&mut self, now: Instant) -> Turn {
         let turn = self.receive(now);

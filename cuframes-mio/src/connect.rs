@@ -1,24 +1,29 @@
-//! [`SubscriberBuilder`]: the settings of a subscription, and finding the publisher (D-14).
+//! [`SubscriberBuilder`]: the settings of a subscription; [`Finder`]: finding the publisher (D-14).
 
 use std::env;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use cuframes_core::session::{SubscriberHello, SubscriberSession};
 use cuframes_core::wire::hello::ConsumerName;
-use cuframes_core::{Features, Key, SubscriberMode, Timeouts};
+use cuframes_core::{Features, Instant, Key, SubscriberMode, Timeouts};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use tracing::debug;
 
 use crate::attach::Arrivals;
 use crate::clock;
 use crate::conn::Conn;
 use crate::error::Error;
 use crate::liveness::PeerCred;
-use crate::rundir::Places;
+use crate::reconnect::Reconnect;
+use crate::rundir::{Places, RunDir};
 use crate::subscriber::Subscriber;
+use crate::subscription::Subscription;
+use crate::tally::Common;
 
 /// Settings of a subscription; [`connect`](Self::connect) or [`start`](Self::start) begins it.
 #[derive(Clone, Debug)]
@@ -30,6 +35,7 @@ pub struct SubscriberBuilder {
     features: Features,
     run_dir: Option<PathBuf>,
     timeout: Duration,
+    reconnect: Option<Reconnect>,
 }
 
 impl SubscriberBuilder {
@@ -41,6 +47,7 @@ impl SubscriberBuilder {
             features: FEATURES,
             run_dir: None,
             timeout: Timeouts::default().handshake,
+            reconnect: None,
         }
     }
 
@@ -69,13 +76,21 @@ impl SubscriberBuilder {
         self
     }
 
-    /// How long each step of the handshake may take; 5 s by default.
+    /// How long each step of the handshake may take, and how long [`connect`](Self::connect) waits for a publisher if it
+    /// waits for one; 5 s by default.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Subscribes, and waits until the stream is mapped.
+    /// Goes on with the next publisher when there is none or no longer one (D-24); by default the subscriber ends with
+    /// its publisher. How that goes is described at [`Subscriber`].
+    pub const fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.reconnect = Some(reconnect);
+        self
+    }
+
+    /// Subscribes, and waits until the stream is mapped. With [`reconnect`](Self::reconnect) it waits for a publisher, too.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such stream, [`Error::Refused`] if the publisher says no, [`Error::Gone`] if it
@@ -89,46 +104,90 @@ impl SubscriberBuilder {
                 started => break started?,
             }
         };
-        subscriber.wait_ready()?;
+        subscriber.wait_ready(deadline)?;
         Ok(subscriber)
     }
 
-    /// Begins to subscribe, without waiting: drive the result until it is [ready](Subscriber::is_ready).
+    /// Begins to subscribe, without waiting: drive the result until it is [ready](Subscriber::is_ready). With
+    /// [`reconnect`](Self::reconnect) there need not be a publisher yet.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such stream, [`Error::Busy`] if its publisher has no room for another
-    /// connection right now, or what the operating system refuses.
+    /// connection right now, or what the operating system refuses. With `reconnect` only what no waiting can cure.
     pub fn start(self) -> Result<Subscriber, Error> {
-        let Self { key, name, mode, features, run_dir, timeout } = self;
+        let Self { key, name, mode, features, run_dir, timeout, reconnect } = self;
+        let common = Common::new().map_err(|error| Error::system(&key, error))?;
         let places = Places::from_environment(run_dir.as_deref());
-        let socket = find(&places, &key)?;
-        let failed = |error| Error::system(&key, error);
-        let peer = PeerCred::of(&socket).map_err(failed)?;
         let hello =
             SubscriberHello { name, cuda_device: NO_DEVICE, mode, features, handshake_timeout: timeout };
-        let conn = Conn::new(socket, SubscriberSession::new(clock::now(), hello)).map_err(failed)?;
-        Ok(Subscriber::new(conn, Arrivals::new(key, mode, places.shm, peer.uid)))
+        Subscriber::start(Finder { key, places, hello }, common, reconnect)
     }
 }
 
-/// Connects to the stream's socket, in the first directory where somebody listens on it.
-fn find(places: &Places, key: &Key) -> Result<UnixStream, Error> {
-    let mut looked_in = Vec::new();
-    for dir in places.candidates() {
-        looked_in.push(dir.path().to_path_buf());
-        if !dir.exists()? {
-            continue;
-        }
-        let path = dir.socket_path(key)?;
-        match try_connect(&path) {
-            Ok(socket) => return Ok(socket),
-            // Refused: the socket of a publisher that died.
-            Err(Errno::NOENT | Errno::CONNREFUSED) => {}
-            Err(Errno::AGAIN) => return Err(Error::Busy { key: key.clone() }),
-            Err(errno) => return Err(Error::io("connect to", &path, errno)),
-        }
+/// Finds the publisher of a stream, as often as is needed.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    key: Key,
+    places: Places,
+    hello: SubscriberHello,
+}
+
+impl Finder {
+    /// One for the streams in `dir`.
+    #[cfg(test)]
+    pub(crate) fn of(key: Key, dir: &Path) -> Self {
+        let (name, mode) = (ConsumerName::default(), SubscriberMode::NEWEST_ONLY);
+        let hello = SubscriberHello {
+            name,
+            cuda_device: NO_DEVICE,
+            mode,
+            features: FEATURES,
+            handshake_timeout: Timeouts::default().handshake,
+        };
+        Self { key, places: Places::from_environment(Some(dir)), hello }
     }
-    Err(Error::NotFound { key: key.clone(), looked_in })
+
+    pub(crate) const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The run directories that it looks in.
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = &Path> {
+        self.places.candidates().map(RunDir::path)
+    }
+
+    /// Connects to the publisher that is there now, and says HELLO.
+    pub(crate) fn find(&self, now: Instant, common: &Arc<Common>) -> Result<Subscription, Error> {
+        let Self { key, places, hello } = self;
+        let socket = self.connect()?;
+        let failed = |error| Error::system(key, error);
+        let PeerCred { pid, uid } = PeerCred::of(&socket).map_err(failed)?;
+        debug!(%key, publisher = pid, "connected");
+        let conn = Conn::new(socket, SubscriberSession::new(now, hello.clone())).map_err(failed)?;
+        let arrivals = Arrivals::new(key.clone(), hello.mode, places.shm.clone(), uid, Arc::clone(common));
+        Ok(Subscription::new(now, conn, pid, arrivals))
+    }
+
+    /// Connects to the stream's socket, in the first directory where somebody listens on it.
+    fn connect(&self) -> Result<UnixStream, Error> {
+        let key = &self.key;
+        let mut looked_in = Vec::new();
+        for dir in self.places.candidates() {
+            looked_in.push(dir.path().to_path_buf());
+            if !dir.exists()? {
+                continue;
+            }
+            let path = dir.socket_path(key)?;
+            match try_connect(&path) {
+                Ok(socket) => return Ok(socket),
+                // Refused: the socket of a publisher that died.
+                Err(Errno::NOENT | Errno::CONNREFUSED) => {}
+                Err(Errno::AGAIN) => return Err(Error::Busy { key: key.clone() }),
+                Err(errno) => return Err(Error::io("connect to", &path, errno)),
+            }
+        }
+        Err(Error::NotFound { key: key.clone(), looked_in })
+    }
 }
 
 fn try_connect(path: &Path) -> Result<UnixStream, Errno> {

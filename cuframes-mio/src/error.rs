@@ -57,6 +57,11 @@ pub enum Error {
         /// The stream.
         key: Key,
     },
+    /// A child process uses what belongs to the process that it was forked from (P-20).
+    Forked {
+        /// The stream.
+        key: Key,
+    },
     /// The other side is not there any more.
     Gone {
         /// The stream.
@@ -135,7 +140,9 @@ impl Error {
         match self {
             Self::Violation { violation, .. } => violation.code(),
             Self::Refused { refused, .. } => refused.code,
-            Self::Misuse { .. } | Self::PathTooLong { .. } | Self::Meta { .. } => ErrorCode::INVALID_ARGUMENT,
+            Self::Misuse { .. } | Self::PathTooLong { .. } | Self::Meta { .. } | Self::Forked { .. } => {
+                ErrorCode::INVALID_ARGUMENT
+            }
             Self::Unusable { .. } => ErrorCode::UNSUPPORTED,
             Self::Busy { .. } => ErrorCode::TOO_MANY,
             Self::Gone { gone: Gone::Timeout { .. }, .. } => ErrorCode::TIMEOUT,
@@ -219,6 +226,10 @@ impl fmt::Display for Error {
                     "stream {key}: its publisher has no room for another connection right now; try again"
                 )
             }
+            Self::Forked { key } => write!(
+                f,
+                "stream {key}: the subscriber belongs to the process that this one was forked from; subscribe here again"
+            ),
             Self::Gone { key, gone } => write!(f, "stream {key}: {gone}; {}", gone_remedy(*gone)),
             Self::AlreadyExists { key, holder } => {
                 write!(f, "stream {key} exists already: {holder}, or use another key")
@@ -391,6 +402,7 @@ mod tests {
         let misuse = Misuse::Argument { name: "frame_size", must: "smaller" };
         let errors = [
             (Error::Misuse { key: key(), misuse }, ErrorCode::INVALID_ARGUMENT),
+            (Error::Forked { key: key() }, ErrorCode::INVALID_ARGUMENT),
             (Error::Gone { key: key(), gone: Gone::Disconnected }, ErrorCode::DISCONNECTED),
             (Error::Gone { key: key(), gone: Gone::Timeout { state: "Hello" } }, ErrorCode::TIMEOUT),
             (Error::already_exists(&key(), Holder::Lock(path())), ErrorCode::ALREADY_EXISTS),

@@ -10,7 +10,8 @@ use cuframes_core::wire::subscribe::Unsubscribe;
 use cuframes_core::{FrameMeta, Instant};
 
 use crate::host::HostView;
-use crate::shm::MappedRegion;
+use crate::shm::{MappedRegion, REGION_BYTES, to_u64};
+use crate::tally::{Common, Mapped};
 use crate::wake::EventFd;
 use crate::{clock, fdpass};
 
@@ -20,39 +21,52 @@ use crate::{clock, fdpass};
 /// [`bytes`](Self::bytes) gives its memory. A frame that is held for longer than the publisher's `lease` timeout while
 /// the publisher needs the slot is taken back and may be overwritten (D-31): what was read is worth something if
 /// [`release`](Self::release) says so.
+///
+/// It keeps what it needs of its publisher: it stays readable when that one is gone, and when its subscriber has attached
+/// to another one. Geometry and [`epoch`](Self::epoch) are those of its own stream.
 #[derive(Debug)]
-pub struct Frame(pub(crate) ring::Frame<Arc<MappedRegion>, Attachment>);
+pub struct Frame {
+    pub(crate) inner: ring::Frame<Arc<MappedRegion>, Attachment>,
+    pub(crate) lost: u64,
+}
 
 impl Frame {
     /// Its number.
     #[must_use]
     pub fn seq(&self) -> u64 {
-        self.0.seq().get()
+        self.inner.seq().get()
     }
 
     /// The publisher's time stamp: nanoseconds of `CLOCK_MONOTONIC`, unless the publisher chose another clock.
     #[must_use]
     pub const fn pts_ns(&self) -> i64 {
-        self.0.pts_ns()
+        self.inner.pts_ns()
     }
 
     /// How many frames between the one handed out before and this one this subscriber did not get.
     #[must_use]
     pub const fn lost(&self) -> u64 {
-        self.0.lost()
+        self.lost
+    }
+
+    /// The random number of the publisher that it is from; 0 from a plain v1 publisher. Where it differs from that of the
+    /// frame before, another publisher has taken over: numbers start again, and the geometry may be another one (D-24).
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.inner.seat().outside().epoch
     }
 
     /// Geometry of the frame.
     #[must_use]
     pub fn meta(&self) -> &FrameMeta {
-        &self.0.seat().outside().meta
+        &self.inner.seat().outside().meta
     }
 
     /// Valid bytes: all of the frame, or fewer for format BYTES (D-35).
     #[must_use]
     pub fn len(&self) -> usize {
         let size = self.meta().frame_size_bytes;
-        usize::try_from(self.0.written_bytes().min(size)).unwrap_or(usize::MAX)
+        usize::try_from(self.inner.written_bytes().min(size)).unwrap_or(usize::MAX)
     }
 
     /// Whether the frame has no valid byte.
@@ -64,8 +78,8 @@ impl Frame {
     /// The frame's memory, or `None` without LEASE: then use [`copy_to`](Self::copy_to).
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
-        let seat = self.0.seat();
-        seat.leases().then(|| seat.outside().view.slot_bytes(self.0.slot(), self.0.written_bytes()))
+        let seat = self.inner.seat();
+        seat.leases().then(|| seat.outside().view.slot_bytes(self.inner.slot(), self.inner.written_bytes()))
     }
 
     /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, or past the last plane.
@@ -87,8 +101,8 @@ impl Frame {
     pub fn copy_to(&self, to: &mut [u8]) -> Result<usize, FrameLost> {
         let len = self.len().min(to.len());
         let to = to.get_mut(..len).unwrap_or_default();
-        let copied = self.0.seat().outside().view.copy_to(self.0.slot(), to);
-        if self.0.is_intact() { Ok(copied) } else { Err(FrameLost::Overwritten) }
+        let copied = self.inner.seat().outside().view.copy_to(self.inner.slot(), to);
+        if self.inner.is_intact() { Ok(copied) } else { Err(FrameLost::Overwritten) }
     }
 
     /// Gives the frame back and says whether it was this frame all the time.
@@ -97,7 +111,7 @@ impl Frame {
     /// [`FrameLost`] if it was overwritten, or the publisher had taken the lease back: what was computed from it may be
     /// wrong.
     pub fn release(self) -> Result<(), FrameLost> {
-        self.0.release()
+        self.inner.release()
     }
 }
 
@@ -105,21 +119,31 @@ impl Frame {
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(crate) meta: FrameMeta,
+    epoch: u64,
     pub(crate) view: HostView,
     /// Wakes the publisher.
     bell: Option<EventFd>,
+    mapped: Mapped,
     // Dropped last: UNSUBSCRIBE promises that nothing is mapped any more.
     goodbye: Goodbye,
 }
 
 impl Attachment {
-    pub(crate) const fn new(meta: FrameMeta, view: HostView, bell: Option<EventFd>) -> Self {
-        Self { meta, view, bell, goodbye: Goodbye(Mutex::new(None)) }
+    pub(crate) fn new(
+        (meta, epoch): (FrameMeta, u64),
+        view: HostView,
+        bell: Option<EventFd>,
+        common: &Arc<Common>,
+    ) -> Self {
+        let bytes = REGION_BYTES + to_u64(view.mapped_bytes());
+        let mapped = Mapped::new(Arc::clone(common), bytes);
+        let goodbye = Goodbye { socket: Mutex::new(None), common: Arc::clone(common) };
+        Self { meta, epoch, view, bell, mapped, goodbye }
     }
 
     /// Hands the connection over, to be ended when the last frame is released.
     pub(crate) fn say_goodbye_on(&self, socket: UnixStream) {
-        *self.goodbye.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+        *self.goodbye.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
     }
 }
 
@@ -134,15 +158,28 @@ impl Outside for Attachment {
             let _ = bell.ring();
         }
     }
+
+    fn frame_lost(&self, lost: FrameLost) {
+        self.mapped.common.frame_lost(lost);
+    }
+
+    fn is_here(&self) -> bool {
+        self.mapped.common.home.is_here()
+    }
 }
 
 /// A connection that says UNSUBSCRIBE when it is dropped (D-10).
 #[derive(Debug)]
-struct Goodbye(Mutex<Option<UnixStream>>);
+struct Goodbye {
+    socket: Mutex<Option<UnixStream>>,
+    common: Arc<Common>,
+}
 
 impl Drop for Goodbye {
     fn drop(&mut self) {
-        if let Some(socket) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        let socket = self.socket.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // A forked child must not speak for its parent (P-20).
+        if let Some(socket) = socket.filter(|_| self.common.home.is_here()) {
             let mut message = BytesMut::new();
             Unsubscribe.encode(&mut message);
             // If the publisher is gone or does not read, the end of the connection has to do.

@@ -144,6 +144,11 @@ impl HostView {
         }
     }
 
+    /// How many bytes are mapped.
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        self.map.len()
+    }
+
     /// At most `len` bytes of the frame in `slot`, which the caller holds a lease of. Without one this would be a
     /// reference into memory that changes; then only [`HostView::copy_to`] will do. A slot that the ring does not have
     /// has no bytes.

@@ -54,16 +54,22 @@ mod liveness;
 mod name;
 mod pollable;
 mod publisher;
+mod pursuit;
+mod reconnect;
 mod rundir;
+mod search;
 mod served;
 mod service;
 mod shared;
 mod shm;
 mod stale;
 mod subscriber;
+mod subscription;
+mod tally;
 #[cfg(test)]
 mod testing;
 mod wake;
+mod watch;
 
 pub use builder::PublisherBuilder;
 pub use claim::Claim;
@@ -77,9 +83,11 @@ pub use frame::Frame;
 pub use host::{HostError, HostMemory, HostPool, HostView};
 pub use pollable::{EventSource, Pollable, Turn};
 pub use publisher::Publisher;
+pub use reconnect::{Reconnect, StreamEvent};
 pub use served::{NotEnough, ServedPublisher};
 pub use shared::{Leave, MemberEvent};
 pub use subscriber::Subscriber;
+pub use tally::SubscriberStats;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -52,6 +52,34 @@ pub trait EventSource {
     fn poll_timeout(&self) -> Option<Instant>;
 }
 
+/// Where the descriptors of a source are registered, and from which token on.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    registry: Registry,
+    first: usize,
+}
+
+impl Registration {
+    pub(crate) fn new(registry: &Registry, first_token: Token) -> io::Result<Self> {
+        Ok(Self { registry: registry.try_clone()?, first: first_token.0 })
+    }
+
+    /// The token's place, counted from the first.
+    pub(crate) const fn number(&self, token: Token) -> Option<usize> {
+        token.0.checked_sub(self.first)
+    }
+
+    pub(crate) fn add(&self, fd: impl AsFd, number: usize, interest: Interest) -> io::Result<()> {
+        self.registry.register(&mut SourceFd(&fd.as_fd().as_raw_fd()), Token(self.first + number), interest)
+    }
+
+    /// Ends the registration of one descriptor. Closing it would not, while somebody else has a copy.
+    pub(crate) fn remove(&self, fd: impl AsFd) {
+        // One that is not registered needs nothing.
+        let _ = self.registry.deregister(&mut SourceFd(&fd.as_fd().as_raw_fd()));
+    }
+}
+
 /// An [`EventSource`] as one descriptor for epoll, tokio's `AsyncFd`, glib and the like: a nested epoll with a timer.
 ///
 /// When the descriptor is readable call [`turn`](Self::turn) until it returns [`Turn::Idle`].

@@ -1,4 +1,5 @@
-//! The shared region as mapped memory: [`MappedRegion`] hands out its words (§2, D-14, D-25).
+//! The shared region as mapped memory: [`MappedRegion`] hands out its words (§2, D-14, D-25). And [`Home`], memory that
+//! a forked child does not inherit (P-20).
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -12,9 +13,10 @@ use cuframes_core::error::{Place, Problem};
 use cuframes_core::shm::Region;
 use cuframes_core::shm::layout::{HeaderWords, REGION_SIZE, RegionWords, SlotWords, SubscriberWords};
 use cuframes_core::{Key, Violation};
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, open};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::mm::{Advice, madvise};
 
 use crate::error::{Distrust, Error};
 
@@ -104,6 +106,34 @@ impl Region for MappedRegion {
     }
 }
 
+/// Tells the process that made it from children that it forks, without a system call: the kernel gives a child zeros in
+/// place of this memory.
+#[derive(Debug)]
+pub(crate) struct Home(MmapMut);
+
+impl Home {
+    /// The home of this process.
+    ///
+    /// # Errors
+    /// No memory is left.
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut map = MmapMut::map_anon(HERE.len())?;
+        // SAFETY: these bytes are one anonymous private map of our own, whose address is that of a page; the advice
+        // changes nothing in this process, and in a child the bytes are zero, which every byte may be.
+        let advised = unsafe { madvise(map.as_mut_ptr().cast(), map.len(), Advice::LinuxWipeOnFork) };
+        // Where the kernel has no such advice (before Linux 4.14) children go unnoticed.
+        let _ = advised;
+        map.copy_from_slice(HERE);
+        Ok(Self(map))
+    }
+
+    /// Whether this is the process that made it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.0.first() == HERE.first()
+    }
+}
+
 /// The file of a stream's region (§1).
 pub(crate) fn region_path(shm: &Path, key: &Key) -> PathBuf {
     shm.join(key.region_file())
@@ -179,6 +209,9 @@ fn distrust(metadata: &Metadata, peer: u32) -> Option<Distrust> {
 pub(crate) const REGION_BYTES: u64 = to_u64(REGION_SIZE);
 
 const ROOT: u32 = 0;
+
+/// What [`Home`] holds, where it is not empty.
+const HERE: &[u8] = &[1];
 
 #[cfg(test)]
 mod tests;

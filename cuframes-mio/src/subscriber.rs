@@ -1,23 +1,23 @@
 //! [`Subscriber`]: receives the frames of a stream.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use cuframes_core::session::{Closed, Session, SubscriberEvent, SubscriberSession};
 use cuframes_core::shm::StreamHeader;
-use cuframes_core::wire::FdPurpose;
-use cuframes_core::{Features, FrameMeta, Gone, Instant, Key, SubscriberBit};
+use cuframes_core::{Features, FrameMeta, Instant, Key, SubscriberBit, ring};
 use mio::{Registry, Token};
 
-use crate::attach::{Arrivals, Attached, Facts};
 use crate::clock;
-use crate::conn::Conn;
-use crate::connect::SubscriberBuilder;
+use crate::connect::{Finder, SubscriberBuilder};
 use crate::error::Error;
-use crate::frame::Frame;
+use crate::frame::{Attachment, Frame};
 use crate::pollable::{EventSource, Turn};
-use crate::wake::{EventFd, sleep};
+use crate::pursuit::{CONN, PLACES, Pursuit, WATCH};
+use crate::reconnect::{Reconnect, StreamEvent};
+use crate::shm::MappedRegion;
+use crate::tally::{Common, SubscriberStats};
+use crate::wake::sleep;
 
 /// Receives the frames of one stream.
 ///
@@ -26,22 +26,71 @@ use crate::wake::{EventFd, sleep};
 /// call [`poll_next`](Self::poll_next) after each event until it returns `None`.
 ///
 /// Dropping it says UNSUBSCRIBE, when the last of its frames is released (D-10).
+///
+/// # When the publisher is gone
+///
+/// It says SHUTDOWN, or its connection ends. Then the subscriber returns [`Error::Gone`]; after SHUTDOWN the frames that
+/// are left come first (D-30). Everything is unmapped at once but what frames that are held need.
+///
+/// With [`reconnect`](SubscriberBuilder::reconnect) it looks for the next publisher instead, as [`Reconnect`] says, and
+/// [`next`](Self::next) just has no frame meanwhile. So it does when it was evicted, or when a publisher has no room.
+/// [`poll_event`](Self::poll_event) tells what happened, and [`trouble`](Self::trouble) why nobody is there. Nothing of the
+/// old stream is used again: [`Frame::epoch`], [`Frame::meta`] and [`Frame::seq`] are those of the frame's own publisher.
+/// From the publisher that it had before, if that evicted it, it takes no frame twice.
+///
+/// It still ends where waiting does not help: the publisher breaks the protocol, does not let us in, or has its frames where
+/// we can't use them.
+///
+/// ```
+/// use std::thread;
+/// use std::time::Duration;
+///
+/// use cuframes_mio::core::wire::ShutdownReason;
+/// use cuframes_mio::core::{Format, FrameMeta, Key};
+/// use cuframes_mio::{Publisher, Reconnect, StreamEvent, Subscriber};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let key: Key = format!("doc-reconnect-{}", std::process::id()).parse()?;
+/// let builder = Subscriber::builder(key.clone()).reconnect(Reconnect::default());
+/// # let builder = builder.run_dir(dir.path());
+/// let mut subscriber = builder.start()?; // there is no publisher yet
+///
+/// for (format, width) in [(Format::GRAY8, 640), (Format::RGB24, 320)] {
+///     // Usually another process, and then its successor.
+///     let builder = Publisher::builder(key.clone(), FrameMeta::new(format, width, 200)?);
+/// #   let builder = builder.run_dir(dir.path());
+///     let mut publisher = builder.create()?.serve()?;
+///     publisher.claim()?.commit();
+///
+///     let frame = subscriber.next(Duration::from_secs(5))?.ok_or("no frame in time")?;
+///     assert_eq!((frame.seq(), frame.meta().format, frame.meta().width), (1, format, width));
+///     while let Some(event) = subscriber.poll_event() {
+///         match event {
+///             StreamEvent::Attached { meta, format_changed, .. } => {
+///                 assert_eq!((meta, format_changed), (*frame.meta(), width == 320));
+///             }
+///             StreamEvent::Lost(error) => println!("{error}"),
+///             _ => {}
+///         }
+///     }
+///     drop(frame);
+///     let stopping = thread::spawn(move || publisher.shut_down(ShutdownReason::UPGRADE));
+///     while subscriber.is_attached() {
+///         subscriber.next(Duration::from_millis(10))?;
+///     }
+///     stopping.join().map_err(|_| "the publisher panicked")??;
+/// }
+/// assert_eq!(subscriber.stats().reconnects, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # After a fork
+///
+/// A child that was forked, and did not start another program, must not use its parent's subscriber: every call returns
+/// [`Error::Forked`], releasing a frame has no effect on the stream, and dropping either says nothing to the publisher.
 #[derive(Debug)]
 pub struct Subscriber {
-    key: Key,
-    conn: Conn<SubscriberSession<OwnedFd>>,
-    /// What the handshake has brought so far.
-    arrivals: Arrivals,
-    facts: Option<Facts>,
-    /// Until there are no more frames.
-    attached: Option<Attached>,
-    /// The publisher said SHUTDOWN; what is published is still handed out (D-30).
-    shutdown: Option<Gone>,
-    /// The connection has ended.
-    closed: Option<Closed>,
-    /// Why we ended it, to be told once.
-    failure: Option<Error>,
-    registration: Option<(Registry, Token)>,
+    pursuit: Pursuit,
     /// The publisher was told that we sleep.
     parked: bool,
     /// When to look again although nobody rang (X-3).
@@ -56,31 +105,21 @@ impl Subscriber {
         SubscriberBuilder::new(key)
     }
 
-    /// Says HELLO on a new connection.
-    pub(crate) fn new(conn: Conn<SubscriberSession<OwnedFd>>, arrivals: Arrivals) -> Self {
-        let mut subscriber = Self {
-            key: arrivals.key().clone(),
-            conn,
-            arrivals,
-            facts: None,
-            attached: None,
-            shutdown: None,
-            closed: None,
-            failure: None,
-            registration: None,
-            parked: false,
-            look_again: None,
-            idle_looks: 0,
-        };
-        subscriber.settle(clock::now());
-        subscriber
+    pub(crate) fn start(
+        finder: Finder,
+        common: Arc<Common>,
+        reconnect: Option<Reconnect>,
+    ) -> Result<Self, Error> {
+        let pursuit = Pursuit::begin(clock::now(), finder, common, reconnect)?;
+        Ok(Self { pursuit, parked: false, look_again: None, idle_looks: 0 })
     }
 
     /// The next frame; waits for it up to `timeout`. `None`: there was none in time.
     ///
     /// # Errors
     /// [`Error::Gone`] when the stream has ended and everything published was handed out, [`Error::Refused`] when the
-    /// publisher refused or evicted us, or whatever else ended the subscription.
+    /// publisher refused or evicted us, or whatever else ended the subscription. With
+    /// [`reconnect`](SubscriberBuilder::reconnect) only what no waiting can cure.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame>, Error> {
         let mut deadline = None;
         loop {
@@ -92,7 +131,7 @@ impl Subscriber {
             if deadline <= now {
                 return Ok(None);
             }
-            self.sleep(deadline.min(self.poll_timeout().unwrap_or(deadline)).saturating_since(now))?;
+            self.sleep(now, deadline)?;
         }
     }
 
@@ -103,30 +142,45 @@ impl Subscriber {
     /// As [`next`](Self::next).
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<Frame>, Error> {
+        if !self.is_here() {
+            return Err(self.forked());
+        }
         // The connection first, the ring second: what was published before SHUTDOWN is there when SHUTDOWN has been read.
         if self.idle_looks >= LOOKS_BEFORE_SYSTEM_CALL {
-            self.look_at_connection();
+            self.look_around();
         }
-        if let Some(attached) = &mut self.attached {
+        if let Some(subscription) = &mut self.pursuit.subscription
+            && let Some(attached) = &mut subscription.attached
+        {
             if self.parked {
                 self.parked = false;
                 self.look_again = None;
                 attached.reader.unpark();
             }
-            if let Some(frame) = attached.reader.next() {
-                if attached.reader.seat().is_held() {
-                    self.idle_looks = 0;
-                    return Ok(Some(Frame(frame)));
+            // This publisher's frames up to here were handed out before it evicted us.
+            let resume_after = subscription.resume_after;
+            let frame = loop {
+                match attached.reader.next() {
+                    Some(frame) if frame.seq().get() <= resume_after => {}
+                    frame => break frame,
+                }
+            };
+            match frame {
+                Some(frame) if attached.reader.seat().is_held() => {
+                    subscription.resume_after = 0;
+                    return Ok(Some(self.hand_out(frame, resume_after)));
                 }
                 // Evicted: the connection says so.
-                drop(frame);
-                self.look_at_connection();
-            } else if attached.reader.is_shutting_down() {
-                self.idle_looks = LOOKS_BEFORE_SYSTEM_CALL;
+                Some(_) => self.look_around(),
+                None if attached.reader.is_shutting_down() => self.idle_looks = LOOKS_BEFORE_SYSTEM_CALL,
+                None => {}
             }
         }
         self.idle_looks = self.idle_looks.saturating_add(1);
-        self.ended().map(|()| None)
+        if self.pursuit.is_under_way() {
+            return Ok(None);
+        }
+        self.pursuit.go_on_or_end(clock::now()).map(|()| None)
     }
 
     /// As [`try_next`](Self::try_next); but when it returns `None` the event loop wakes up for the next frame.
@@ -138,25 +192,50 @@ impl Subscriber {
             if let Some(frame) = self.try_next()? {
                 return Ok(Some(frame));
             }
-            if self.attached.as_ref().is_none_or(|attached| attached.reader.park()) {
-                self.look_again =
-                    self.attached.as_ref().map(|attached| clock::now() + attached.look_again_after());
+            let Some(attached) = self.pursuit.attached() else { return Ok(None) };
+            if attached.reader.park() {
+                self.look_again = Some(clock::now() + attached.look_again_after());
+                self.parked = true;
                 return Ok(None);
             }
         }
     }
 
-    /// Whether the handshake is complete. From then on the facts about the stream below are there, also when it has
-    /// ended.
+    /// What happened to the stream since the last call, oldest first; the last 64 are kept.
+    pub fn poll_event(&mut self) -> Option<StreamEvent> {
+        self.pursuit.poll_event()
+    }
+
+    /// Whether a handshake has been completed. From then on the facts about the stream below are there, also when it has
+    /// ended; after a reconnect they are those of the new one.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
-        self.facts.is_some()
+        self.pursuit.facts.is_some()
+    }
+
+    /// Whether a publisher is there now, or was there and has left frames to take.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.pursuit.attached().is_some()
+    }
+
+    /// Why no publisher is there: what the last attempt to reach one came to, while a subscriber that
+    /// [reconnects](SubscriberBuilder::reconnect) looks for one.
+    #[must_use]
+    pub const fn trouble(&self) -> Option<&Error> {
+        self.pursuit.trouble.as_ref()
+    }
+
+    /// What it has seen so far, through every reconnect.
+    #[must_use]
+    pub fn stats(&self) -> SubscriberStats {
+        self.pursuit.tally.stats(clock::now(), &self.pursuit.common)
     }
 
     /// What the stream's region says about it, once [ready](Self::is_ready).
     #[must_use]
     pub fn header(&self) -> Option<&StreamHeader> {
-        self.facts.as_ref().map(|facts| &facts.header)
+        self.pursuit.facts.as_ref().map(|facts| &facts.header)
     }
 
     /// Geometry of every frame, once [ready](Self::is_ready).
@@ -168,224 +247,130 @@ impl Subscriber {
     /// The assigned bit, once [ready](Self::is_ready).
     #[must_use]
     pub fn bit(&self) -> Option<SubscriberBit> {
-        self.facts.as_ref().map(|facts| facts.bit)
+        self.pursuit.facts.as_ref().map(|facts| facts.bit)
     }
 
     /// The extensions in force, once [ready](Self::is_ready).
     #[must_use]
     pub fn features(&self) -> Option<Features> {
-        self.facts.as_ref().map(|facts| facts.features)
+        self.pursuit.facts.as_ref().map(|facts| facts.features)
     }
 
     /// The stream's key.
     #[must_use]
     pub const fn key(&self) -> &Key {
-        &self.key
+        self.pursuit.key()
     }
 
-    /// Waits until the handshake is complete; its own deadlines end it.
-    pub(crate) fn wait_ready(&mut self) -> Result<(), Error> {
+    /// Waits until the first handshake is complete; its own deadlines end it. While there is nobody to shake hands with,
+    /// `deadline` does.
+    pub(crate) fn wait_ready(&mut self, deadline: Instant) -> Result<(), Error> {
         while !self.is_ready() {
-            self.ended()?;
             let now = clock::now();
-            let limit =
-                self.conn.session.poll_timeout().map_or(Duration::MAX, |due| due.saturating_since(now));
-            self.sleep(limit)?;
+            self.pursuit.go_on_or_end(now)?;
+            let is_connected = self.pursuit.subscription.is_some();
+            if let Some(trouble) = self.pursuit.trouble.take_if(|_| !is_connected && deadline <= now) {
+                return Err(trouble);
+            }
+            self.sleep(now, if is_connected { NEVER } else { deadline })?;
         }
         Ok(())
+    }
+
+    #[inline]
+    fn hand_out(&mut self, inner: ring::Frame<Arc<MappedRegion>, Attachment>, resume_after: u64) -> Frame {
+        let seq = inner.seq().get();
+        let lost = if resume_after == 0 { inner.lost() } else { seq - resume_after - 1 };
+        self.idle_looks = 0;
+        self.pursuit.tally.frame(clock::now(), seq, lost);
+        Frame { inner, lost }
+    }
+
+    /// For a loop that spins: does what an event loop would.
+    #[cold]
+    fn look_around(&mut self) {
+        self.idle_looks = 0;
+        let now = clock::now();
+        for place in [CONN, WATCH] {
+            // What is left after the budget is read by the next look.
+            let _ = self.pursuit.handle(place, now);
+        }
+        self.pursuit.handle_timeout(now);
+    }
+
+    /// Sleeps until a frame or a message comes, or `deadline`, and handles what came.
+    fn sleep(&mut self, now: Instant, deadline: Instant) -> Result<(), Error> {
+        let due = self.poll_timeout().map_or(deadline, |due| due.min(deadline));
+        let limit = due.saturating_since(now);
+        let (conn, other) = self.pursuit.sleep_on();
+        let slept = match (conn, other) {
+            (Some(conn), Some((other, _))) => sleep([conn, other], limit),
+            (Some(conn), None) => sleep([conn], limit).map(|[conn]| [conn, false]),
+            (None, Some((other, _))) => sleep([other], limit).map(|[other]| [false, other]),
+            (None, None) => sleep([], limit).map(|[]| [false, false]),
+        };
+        let place = other.map(|(_, place)| place);
+        let failed = |error| Error::system(self.pursuit.key(), error);
+        let [is_conn, is_other] = slept.map_err(failed)?;
+        self.pursuit.tally.wake_ups += 1;
+        let now = clock::now();
+        for place in [place.filter(|_| is_other), Some(CONN).filter(|_| is_conn)].into_iter().flatten() {
+            // What is left after the budget is seen by the next poll, which is level-triggered.
+            if let Err(error) = self.pursuit.handle(place, now) {
+                return Err(Error::system(self.key(), error));
+            }
+        }
+        self.time_out(now);
+        Ok(())
+    }
+
+    fn time_out(&mut self, now: Instant) {
+        // Once: whoever is driven looks again now, or when it wants to.
+        self.look_again.take_if(|due| *due <= now);
+        self.pursuit.handle_timeout(now);
+    }
+
+    #[inline]
+    fn is_here(&self) -> bool {
+        self.pursuit.common.home.is_here()
     }
 
     #[cold]
-    fn look_at_connection(&mut self) {
-        self.idle_looks = 0;
-        // What is left after the budget is read by the next look.
-        let _ = self.drive(clock::now());
-    }
-
-    /// Why there will be no more frames, if that is so.
-    fn ended(&mut self) -> Result<(), Error> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        let gone = match (self.shutdown, &self.closed) {
-            (Some(gone), _) => Closed::Gone(gone),
-            (None, Some(closed)) => closed.clone(),
-            (None, None) => return Ok(()),
-        };
-        Err(Error::closed(&self.key, gone))
-    }
-
-    /// Receives, sends, and does what the events ask for.
-    fn drive(&mut self, now: Instant) -> Turn {
-        let turn = self.conn.drive(now);
-        self.settle(now);
-        turn
-    }
-
-    fn settle(&mut self, now: Instant) {
-        while let Some(event) = self.conn.session.poll_event() {
-            match event {
-                SubscriberEvent::Stream(stream) => self.arrivals.stream = Some(stream),
-                SubscriberEvent::Subscribed(subscribed) => self.arrivals.subscribed = Some(subscribed),
-                SubscriberEvent::Fd { purpose: FdPurpose::WAKE_UP, fd, .. } if self.attached.is_some() => {
-                    self.wake_up_came_late(now, fd);
-                }
-                SubscriberEvent::Fd { purpose, fd, .. } => self.arrivals.fd(purpose, fd),
-                SubscriberEvent::Shutdown(reason) => self.shutdown = Some(Gone::Shutdown(reason)),
-                SubscriberEvent::Closed(closed) => self.close(closed),
-                _ => {}
-            }
-            if self.facts.is_none() && self.closed.is_none() && self.failure.is_none() {
-                self.attach(now);
-            }
-        }
-        self.conn.flush(now);
-        self.conn.hang_up_if_closed();
-    }
-
-    /// Attaches as soon as everything needed has arrived.
-    fn attach(&mut self, now: Instant) {
-        let attached = self.arrivals.attach().and_then(|attached| {
-            if let Some((attached, _)) = &attached {
-                self.watch(attached)?;
-            }
-            Ok(attached)
-        });
-        match attached {
-            Ok(None) => {}
-            Ok(Some((attached, facts))) => {
-                (self.attached, self.facts) = (Some(attached), Some(facts));
-                let _ = self.conn.session.attached(now);
-            }
-            Err(error) => self.give_up(now, error),
-        }
-    }
-
-    /// The wake-up eventfd came after everything that was needed (D-26).
-    fn wake_up_came_late(&mut self, now: Instant, fd: OwnedFd) {
-        let Some(mut attached) = self.attached.take() else { return };
-        let wake = EventFd::from_fd(fd).map_err(|error| Error::system(&self.key, error));
-        let watched = wake.and_then(|wake| {
-            attached.wake = Some(wake);
-            self.watch(&attached)
-        });
-        self.attached = Some(attached);
-        if let Err(error) = watched {
-            self.give_up(now, error);
-        }
-    }
-
-    /// Registers the wake-up eventfd where the connection is registered.
-    fn watch(&self, attached: &Attached) -> Result<(), Error> {
-        let Some((registry, first)) = &self.registration else { return Ok(()) };
-        attached.register(registry, wake_token(*first)).map_err(|error| Error::system(&self.key, error))
-    }
-
-    /// Tells the publisher, and later the application, why we can't go on.
-    fn give_up(&mut self, now: Instant, error: Error) {
-        self.conn.session.reject(now, error.code(), &error.to_string());
-        self.failure = Some(error);
-    }
-
-    /// The connection has ended. After SHUTDOWN what is published may still be read; otherwise nothing (D-30).
-    fn close(&mut self, closed: Closed) {
-        if self.shutdown.is_none()
-            && let Some(attached) = self.attached.take()
-        {
-            attached.reader.seat().detach();
-            if let Some((registry, _)) = &self.registration {
-                let _ = attached.deregister(registry);
-            }
-        }
-        self.arrivals.close_descriptors();
-        self.closed = Some(closed);
-    }
-
-    /// Sleeps until a frame or a message comes, or `limit` has passed, and handles what came.
-    fn sleep(&mut self, limit: Duration) -> Result<(), Error> {
-        let wake = self.attached.as_ref().and_then(|attached| attached.wake.as_ref());
-        let socket = self.conn.as_fd();
-        // Without a bell the socket stands in its place.
-        let fds = [socket, wake.map_or(socket, AsFd::as_fd)];
-        let [message, frame] = sleep(fds, limit).map_err(|error| Error::system(&self.key, error))?;
-        if let Some(wake) = wake.filter(|_| frame) {
-            wake.drain().map_err(|error| Error::system(&self.key, error))?;
-        }
-        let now = clock::now();
-        if message {
-            // What is left after the budget is seen by the next poll, which is level-triggered.
-            let _ = self.drive(now);
-        }
-        if self.poll_timeout().is_some_and(|due| due <= now) {
-            self.handle_timeout(now);
-        }
-        Ok(())
+    fn forked(&self) -> Error {
+        Error::Forked { key: self.key().clone() }
     }
 }
 
 impl EventSource for Subscriber {
-    const TOKENS: usize = 2;
+    const TOKENS: usize = PLACES;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
-        self.conn.register(registry, first_token)?;
-        if let Some(attached) = &self.attached {
-            attached.register(registry, wake_token(first_token))?;
+        if !self.is_here() {
+            return Err(io::Error::other(self.forked()));
         }
-        self.registration = Some((registry.try_clone()?, first_token));
-        Ok(())
+        self.pursuit.register(registry, first_token)
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
-        if self.registration.as_ref().is_some_and(|(_, first)| token == wake_token(*first)) {
-            if let Some(wake) = self.attached.as_ref().and_then(|attached| attached.wake.as_ref()) {
-                wake.drain()?;
-            }
-            return Ok(Turn::Idle);
+        if !self.is_here() {
+            return Err(io::Error::other(self.forked()));
         }
-        Ok(self.drive(now))
+        self.pursuit.tally.wake_ups += 1;
+        self.pursuit.place(token).map_or(Ok(Turn::Idle), |place| self.pursuit.handle(place, now))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Once: whoever is driven looks again now, or when it wants to.
-        self.look_again.take_if(|due| *due <= now);
-        self.conn.session.handle_timeout(now);
-        self.settle(now);
+        if self.is_here() {
+            self.pursuit.tally.wake_ups += u64::from(self.poll_timeout().is_some_and(|due| due <= now));
+            self.time_out(now);
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.conn.session.poll_timeout().into_iter().chain(self.look_again).min()
+        self.pursuit.poll_timeout().into_iter().chain(self.look_again).min()
     }
-}
-
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        // Frames and the publisher have copies of these descriptors, so closing ours would not end the registration.
-        if let Some((registry, _)) = &self.registration {
-            let _ = self.conn.deregister(registry);
-            if let Some(attached) = &self.attached {
-                let _ = attached.deregister(registry);
-            }
-        }
-        let now = clock::now();
-        if self.facts.is_none() {
-            // Nothing is mapped: the bit, if we have one, may be used again at once.
-            self.conn.session.unsubscribe(now);
-        }
-        self.conn.flush(now);
-        // Not into the middle of another message.
-        if self.closed.is_none()
-            && self.conn.session.poll_transmit().is_none()
-            && let Some(attached) = &self.attached
-            && let Ok(socket) = self.conn.socket().try_clone()
-        {
-            attached.reader.seat().outside().say_goodbye_on(socket);
-        }
-    }
-}
-
-const fn wake_token(first: Token) -> Token {
-    Token(first.0 + 1)
 }
 
 /// How often `try_next` looks at the ring alone before it looks at the connection.
 const LOOKS_BEFORE_SYSTEM_CALL: u32 = 1024;
+const NEVER: Instant = Instant::from_nanos(i64::MAX);

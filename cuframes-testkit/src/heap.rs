@@ -1,10 +1,10 @@
 //! A ring with everything around it that a test needs to play both sides, by default in ordinary memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cuframes_core::ring::{Frame, Outside, RingReader, RingWriter, Seat};
+use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat};
 use cuframes_core::roster::Roster;
 use cuframes_core::session::SubscribeRequest;
 use cuframes_core::shm::layout::{INVALID_SEQ, SLOTS};
@@ -136,15 +136,31 @@ pub fn request(mode: SubscriberMode, features: Features) -> SubscribeRequest {
     SubscribeRequest { name: "test".parse().unwrap(), cuda_device: -1, mode, features }
 }
 
-/// Counts how often the publisher was woken.
+/// Counts how often the publisher was woken, and which frames were lost.
 #[derive(Debug, Default)]
-pub struct Bell(AtomicUsize);
+pub struct Bell {
+    rings: AtomicUsize,
+    overwritten: AtomicUsize,
+    evicted: AtomicUsize,
+    away: AtomicBool,
+}
 
 impl Bell {
     /// How often it was rung.
     #[must_use]
     pub fn rings(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.rings.load(Ordering::Relaxed)
+    }
+
+    /// Frames that were released and had been overwritten, and those whose lease had ended.
+    #[must_use]
+    pub fn lost(&self) -> (usize, usize) {
+        (self.overwritten.load(Ordering::Relaxed), self.evicted.load(Ordering::Relaxed))
+    }
+
+    /// From now on this is a copy of the seat, in a child that was forked.
+    pub fn fork(&self) {
+        self.away.store(true, Ordering::Relaxed);
     }
 }
 
@@ -154,7 +170,16 @@ impl Outside for Bell {
     }
 
     fn wake_publisher(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.rings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn frame_lost(&self, lost: FrameLost) {
+        let count = if lost == FrameLost::Overwritten { &self.overwritten } else { &self.evicted };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_here(&self) -> bool {
+        !self.away.load(Ordering::Relaxed)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use cuframes_core::ring::{Frame, FrameLost};
+use cuframes_core::roster::Departure;
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
-use cuframes_core::{Features, Policy, SubscriberBit, SubscriberMode};
+use cuframes_core::{Features, Instant, Policy, SubscriberBit, SubscriberMode};
 use cuframes_testkit::heap::{HeapReader, HeapRing, PID};
 
 const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
@@ -331,4 +332,33 @@ fn a_leased_frame_stays_intact_while_the_writer_puts_its_number_back() {
     ring.region.slots[0].seq.store(u64::MAX, Relaxed);
     assert!(frame.is_intact());
     assert_eq!(frame.release(), Ok(()));
+}
+
+#[test]
+fn the_driver_is_told_of_each_frame_that_was_lost_however_it_is_given_back() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let (mut plain, mut leasing) = (ring.join(STRICT, Features::NONE), ring.join(STRICT, LEASE));
+    ring.publish(0);
+    let overwritten = plain.next().unwrap();
+    for _ in 0..2 {
+        ring.publish(0);
+    }
+    drop(overwritten);
+    plain.next().unwrap().release().unwrap();
+    let leased = leasing.next().unwrap();
+    ring.roster.leave(Instant::ZERO, leasing.seat().bit(), Departure::Abrupt);
+    assert_eq!(leased.release(), Err(FrameLost::Evicted));
+    assert_eq!((plain.seat().outside().lost(), leasing.seat().outside().lost()), ((1, 0), (0, 1)));
+}
+
+#[test]
+fn a_forked_copy_of_a_frame_does_not_give_the_lease_back() {
+    let mut ring = HeapRing::new(1, Policy::DROP_OLDEST);
+    let mut reader = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let frame = reader.next().unwrap();
+    reader.seat().outside().fork();
+    assert_eq!(frame.release(), Err(FrameLost::Evicted));
+    assert_eq!(ring.writer.claim().unwrap_err().waiting_for_leases, 0b10);
+    assert_eq!(reader.seat().outside().rings(), 0);
 }

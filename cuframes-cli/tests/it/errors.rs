@@ -8,7 +8,7 @@ use rustix::process::{Signal, geteuid};
 
 use crate::stage::{Ended, Process, Stage, strict, video, wait_until};
 
-const FAILED: i32 = 1;
+pub(crate) const FAILED: i32 = 1;
 const WRONG_USAGE: i32 = 2;
 
 /// Runs a command that must fail and returns its one line.
@@ -18,7 +18,7 @@ fn error(stage: &Stage, line: &str, code: i32) -> String {
 }
 
 #[track_caller]
-fn one_line(ended: &Ended, code: i32) -> String {
+pub(crate) fn one_line(ended: &Ended, code: i32) -> String {
     assert_eq!(ended.code(), Some(code), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     let line = ended.stderr.trim_end().strip_prefix("cuframes: ").expect("the name of the program");

@@ -12,5 +12,6 @@
 mod demo;
 mod ends;
 mod errors;
+mod reconnect;
 mod stage;
 mod videos;

@@ -92,16 +92,18 @@ impl<R: Region, O: Outside> Frame<R, O> {
             return Ok(());
         }
         self.released = true;
-        if !self.seat.is_held() {
-            return Err(FrameLost::Evicted);
-        }
-        let intact = self.is_intact();
-        self.seat.ack(self.slot, self.seq);
-        if self.seat.leases() {
-            self.seat.clear_lease(self.slot);
-        }
-        self.seat.wake_publisher();
-        if intact { Ok(()) } else { Err(FrameLost::Overwritten) }
+        let result = if self.seat.is_held() {
+            let intact = self.is_intact();
+            self.seat.ack(self.slot, self.seq);
+            if self.seat.leases() {
+                self.seat.clear_lease(self.slot);
+            }
+            self.seat.wake_publisher();
+            if intact { Ok(()) } else { Err(FrameLost::Overwritten) }
+        } else {
+            Err(FrameLost::Evicted)
+        };
+        result.inspect_err(|lost| self.seat.outside().frame_lost(*lost))
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use super::frame::Frame;
+use super::frame::{Frame, FrameLost};
 use super::seq::slot_of;
 use crate::config::{Features, RingSize, SubscriberBit, SubscriberMode};
 use crate::shm::layout::{INVALID_SEQ, subscriber_state};
@@ -17,6 +17,14 @@ pub trait Outside: fmt::Debug + Send + Sync {
     fn now(&self) -> Instant;
     /// Wakes the publisher, who sleeps until somebody acknowledges or releases.
     fn wake_publisher(&self);
+    /// A frame was released that may not have been that frame all the time: for those who count.
+    fn frame_lost(&self, lost: FrameLost) {
+        let _ = lost;
+    }
+    /// Whether the seat belongs to this process: not to a child that was forked with a copy of it (P-20).
+    fn is_here(&self) -> bool {
+        true
+    }
 }
 
 /// A subscriber's place in the ring, shared by its reader and by every frame that it holds.
@@ -76,6 +84,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
     pub fn is_held(&self) -> bool {
         let words = self.region.subscriber(self.bit.get().into());
         self.detached.load(Acquire) == 0
+            && self.outside.is_here()
             && (self.plain
                 || words.state.load(Acquire) == subscriber_state::ACTIVE
                     && words.term.load(Relaxed) == self.term)

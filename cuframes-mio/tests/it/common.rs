@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use cuframes_mio::core::wire::hello::ConsumerName;
 use cuframes_mio::core::{Format, FrameMeta, Key, Policy, RingSize, SubscriberMode};
-use cuframes_mio::{Claim, Frame, Publisher, PublisherBuilder, Subscriber, SubscriberBuilder};
+use cuframes_mio::{
+    Claim, Frame, Publisher, PublisherBuilder, Reconnect, ServedPublisher, StreamEvent, Subscriber,
+    SubscriberBuilder,
+};
 
 pub(crate) const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
 pub(crate) const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
@@ -28,6 +31,12 @@ impl Stream {
         Self { key, dir: tempfile::tempdir().unwrap() }
     }
 
+    /// In a [child](Self::child): the stream that the test [told](told) us.
+    pub(crate) fn of(key: Key, dir: &Path) -> Self {
+        // A directory of its own inside, which goes when the child is done with it.
+        Self { key, dir: tempfile::tempdir_in(dir).unwrap() }
+    }
+
     pub(crate) fn publisher(&self, slots: u64, policy: Policy) -> PublisherBuilder {
         let builder = Publisher::builder(self.key.clone(), meta()).run_dir(self.dir.path());
         builder.ring_size(RingSize::new(slots).unwrap()).policy(policy)
@@ -36,6 +45,11 @@ impl Stream {
     pub(crate) fn subscriber(&self, name: &str, mode: SubscriberMode) -> SubscriberBuilder {
         let name: ConsumerName = name.parse().unwrap();
         Subscriber::builder(self.key.clone()).run_dir(self.dir.path()).name(name).mode(mode)
+    }
+
+    /// One that goes on with the next publisher.
+    pub(crate) fn reconnecting(&self, mode: SubscriberMode) -> SubscriberBuilder {
+        self.subscriber("patient", mode).reconnect(Reconnect::default())
     }
 
     /// A command that runs the ignored test `name` alone in a process of its own; there, [`told`] gives this stream.
@@ -88,6 +102,23 @@ pub(crate) fn fill(claim: &mut Claim<'_>) {
     }
 }
 
+/// Publishes a [filled](fill) frame.
+pub(crate) fn publish(publisher: &mut ServedPublisher) -> u64 {
+    let mut claim = publisher.claim().unwrap();
+    fill(&mut claim);
+    claim.commit()
+}
+
+/// The next frame, which must come.
+pub(crate) fn next(subscriber: &mut Subscriber) -> Frame {
+    subscriber.next(LONG).unwrap().expect("a frame in time")
+}
+
+/// All events so far.
+pub(crate) fn events(subscriber: &mut Subscriber) -> Vec<StreamEvent> {
+    std::iter::from_fn(|| subscriber.poll_event()).collect()
+}
+
 /// Checks that every word of a frame is its number.
 pub(crate) fn check(frame: &Frame) {
     check_bytes(frame.seq(), frame.bytes().expect("a leased frame"));
@@ -97,6 +128,13 @@ pub(crate) fn check_bytes(seq: u64, bytes: &[u8]) {
     assert_eq!(u64::try_from(bytes.len()).unwrap(), meta().frame_size_bytes);
     let wrong = bytes.chunks_exact(8).position(|word| word != seq.to_le_bytes());
     assert_eq!(wrong, None, "frame {seq} has other bytes at this word");
+}
+
+/// How many maps this process has of the region and the frames of a stream.
+pub(crate) fn maps(key: &Key) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let name = format!("cuframes-{key}");
+    maps.lines().filter(|line| line.trim_end_matches(" (deleted)").ends_with(&name)).count()
 }
 
 /// Waits until something is so.

@@ -65,6 +65,28 @@ fn a_subscriber_that_is_not_asked_for_frames_lets_the_loop_sleep() {
 }
 
 #[test]
+fn a_subscriber_is_parked_while_it_sleeps_and_not_when_it_is_awake_again() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    assert_eq!(subscriber.bit().unwrap().get(), 1);
+    let region = std::fs::File::open(stream.region()).unwrap();
+    // `parked` is at 0x48 of the slot of bit 1.
+    let parked = || {
+        let mut word = [0; 8];
+        region.read_exact_at(&mut word, 0xD00 + 0x80 + 0x48).unwrap();
+        u64::from_le_bytes(word)
+    };
+    for _ in 0..3 {
+        assert!(subscriber.next(Duration::from_millis(5)).unwrap().is_none());
+        assert_eq!(parked(), 1);
+        publisher.claim().unwrap().commit();
+        assert!(subscriber.next(LONG).unwrap().is_some());
+        assert_eq!(parked(), 0, "the publisher would make a system call for each frame");
+    }
+}
+
+#[test]
 fn a_publisher_that_does_not_claim_again_lets_the_loop_sleep_and_still_evicts() {
     let stream = Stream::new();
     let mut timeouts = Timeouts::default();

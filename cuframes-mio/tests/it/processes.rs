@@ -4,18 +4,18 @@ use std::io::{BufRead, BufReader};
 use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
-use crate::common::{LONG, NEWEST, Running, STRICT, Stream, check, fill, meta, told, until};
+use crate::common::{LONG, NEWEST, Running, STRICT, Stream, check, fill, meta, publish, told, until};
 use cuframes_mio::core::{Gone, Policy};
-use cuframes_mio::{Error, Publisher, ServedPublisher, Subscriber};
+use cuframes_mio::{Error, Publisher, Subscriber};
 
 /// Another process of this test binary, which runs one of the `child_` tests below. Killed when dropped.
-struct Other {
-    process: Running,
+pub(crate) struct Other {
+    pub(crate) process: Running,
     output: BufReader<ChildStdout>,
 }
 
 impl Other {
-    fn start(test: &str, stream: &Stream) -> Self {
+    pub(crate) fn start(test: &str, stream: &Stream) -> Self {
         let mut process = Running::start(stream.child(test).stdout(Stdio::piped()));
         let output = BufReader::new(process.0.stdout.take().unwrap());
         let mut other = Self { process, output };
@@ -23,7 +23,7 @@ impl Other {
         other
     }
 
-    fn wait_for_line(&mut self, expected: &str) {
+    pub(crate) fn wait_for_line(&mut self, expected: &str) {
         let mut line = String::new();
         while line.trim_end() != expected {
             line.clear();
@@ -31,7 +31,7 @@ impl Other {
         }
     }
 
-    fn kill(self) {
+    pub(crate) fn kill(self) {
         drop(self.process);
     }
 }
@@ -60,12 +60,6 @@ fn child_holds_a_frame() {
     println!("\nholds");
     std::thread::sleep(LONG);
     drop(frame);
-}
-
-fn publish(publisher: &mut ServedPublisher) -> u64 {
-    let mut claim = publisher.claim().unwrap();
-    fill(&mut claim);
-    claim.commit()
 }
 
 #[test]

@@ -4,21 +4,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, fill, meta, until};
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, meta, next, publish, until};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Features, Gone, Policy, Timeouts};
-use cuframes_mio::{Accusation, Error, FrameLost, Leave, MemberEvent, ServedPublisher, Subscriber};
-
-fn publish(publisher: &mut ServedPublisher) -> u64 {
-    let mut claim = publisher.claim().unwrap();
-    fill(&mut claim);
-    claim.commit()
-}
-
-fn next(subscriber: &mut Subscriber) -> cuframes_mio::Frame {
-    subscriber.next(LONG).unwrap().expect("a frame in time")
-}
+use cuframes_mio::{Accusation, Error, FrameLost, Leave, MemberEvent};
 
 #[test]
 fn a_frame_arrives_with_its_bytes_number_time_and_geometry() {
