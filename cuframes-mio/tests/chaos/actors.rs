@@ -28,7 +28,7 @@ fn timeouts() -> Timeouts {
 #[test]
 #[ignore = "is a process of the test in main.rs"]
 fn child_publishes() {
-    let Told { key, dir, seed, strict_wait } = Told::here();
+    let Told { key, dir, seed, strict_wait, .. } = Told::here();
     let mut rng = Rng::with_seed(seed);
     let meta = FrameMeta::new(Format::NV12, 64, 48).unwrap();
     let builder = Publisher::builder(key, meta).run_dir(dir).timeouts(timeouts());
@@ -65,7 +65,7 @@ fn child_publishes() {
 #[test]
 #[ignore = "is a process of the test in main.rs"]
 fn child_subscribes() {
-    let Told { key, dir, seed, .. } = Told::here();
+    let Told { key, dir, seed, reconnect, .. } = Told::here();
     let mut rng = Rng::with_seed(seed);
     let mode = if rng.bool() { SubscriberMode::NEWEST_ONLY } else { SubscriberMode::STRICT_ORDER };
     let mut features = Features::FD_PASSING;
@@ -79,8 +79,7 @@ fn child_subscribes() {
     let work = Duration::from_micros(rng.u64(0..1500));
     let mut builder = Subscriber::builder(key).run_dir(dir).mode(mode).features(features);
     builder = builder.timeout(Duration::from_millis(200));
-    // Half of them find the next publisher by themselves.
-    if rng.bool() {
+    if reconnect {
         builder = builder.reconnect(Reconnect::default());
     }
     let ending = ending();
@@ -88,7 +87,8 @@ fn child_subscribes() {
     let mut said = Said::default();
     report.say(said.numbers());
     while !ending.load(Ordering::Relaxed) {
-        match builder.clone().connect() {
+        let builder = builder.clone();
+        match if reconnect { builder.start() } else { builder.connect() } {
             Ok(subscriber) => read(subscriber, held, work, &ending, &mut report, &mut said),
             Err(error) => bear(&error),
         }
@@ -128,7 +128,10 @@ fn read(
         while let Some(event) = subscriber.poll_event() {
             match event {
                 StreamEvent::Attached { .. } => said.attached += 1,
-                StreamEvent::Lost(error) => bear(&error),
+                StreamEvent::Lost(error) => {
+                    bear(&error);
+                    frames.drain(..).for_each(|frame| check(frame, work, said));
+                }
                 _ => {}
             }
         }

@@ -20,7 +20,10 @@ pub(crate) struct Told {
     pub(crate) key: Key,
     pub(crate) dir: PathBuf,
     pub(crate) seed: u64,
+    /// A publisher's policy.
     pub(crate) strict_wait: bool,
+    /// Whether a subscriber finds the next publisher by itself.
+    pub(crate) reconnect: bool,
 }
 
 impl Told {
@@ -32,6 +35,7 @@ impl Told {
             dir: told("CHAOS_DIR").into(),
             seed: told("CHAOS_SEED").parse().unwrap(),
             strict_wait: told("CHAOS_STRICT_WAIT").parse().unwrap(),
+            reconnect: told("CHAOS_RECONNECT").parse().unwrap(),
         }
     }
 }
@@ -55,6 +59,7 @@ impl Process {
         command
             .env("CHAOS_SEED", told.seed.to_string())
             .env("CHAOS_STRICT_WAIT", told.strict_wait.to_string());
+        command.env("CHAOS_RECONNECT", told.reconnect.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let numbers = Arc::<Mutex<Numbers>>::default();

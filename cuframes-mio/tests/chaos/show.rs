@@ -27,9 +27,9 @@ pub(crate) struct Show {
     rng: Rng,
     dir: tempfile::TempDir,
     streams: Vec<Stream>,
-    /// What a publisher without subscribers and a subscriber without a publisher hold.
+    /// What a publisher without subscribers and a subscriber without a publisher hold, the latter by `reconnect`.
     quiet_publisher: Holds,
-    quiet_subscriber: Holds,
+    quiet_subscriber: [Holds; 2],
     tally: Tally,
 }
 
@@ -41,21 +41,20 @@ impl Show {
             dir: dir.path().to_owned(),
             seed: 0,
             strict_wait,
+            reconnect: false,
         };
         let stream =
             |told| Stream { told, publisher: None, subscribers: (0..SUBSCRIBERS).map(|_| None).collect() };
         let streams = vec![stream(told("drop", false)), stream(told("strict", true))];
-        let told = told("quiet", false);
-        let quiet = |test| {
-            let process = Process::start(test, &told);
+        let quiet = |test, reconnect| {
+            let process = Process::start(test, &Told { reconnect, ..told("quiet", false) });
             assert!(becomes(|| process.has_spoken()), "a process that is alone says nothing");
             let holds = Holds::of(&process);
-            (holds, process)
+            process.end();
+            holds
         };
-        let (quiet_publisher, publisher) = quiet("child_publishes");
-        publisher.end();
-        let (quiet_subscriber, subscriber) = quiet("child_subscribes");
-        subscriber.end();
+        let quiet_publisher = quiet("child_publishes", false);
+        let quiet_subscriber = [false, true].map(|reconnect| quiet("child_subscribes", reconnect));
         Self {
             rng: Rng::with_seed(seed),
             dir,
@@ -94,14 +93,13 @@ impl Show {
     fn start_whoever_is_missing(&mut self) {
         let Self { rng, streams, .. } = self;
         for Stream { told, publisher, subscribers } in streams {
-            let mut start = |test| {
-                let process = Process::start(test, &Told { seed: rng.u64(..), ..told.clone() });
+            let mut start = |test, reconnect| {
                 self.tally.started += 1;
-                process
+                Process::start(test, &Told { seed: rng.u64(..), reconnect, ..told.clone() })
             };
-            publisher.get_or_insert_with(|| start("child_publishes"));
-            for subscriber in subscribers {
-                subscriber.get_or_insert_with(|| start("child_subscribes"));
+            publisher.get_or_insert_with(|| start("child_publishes", false));
+            for (number, subscriber) in subscribers.iter_mut().enumerate() {
+                subscriber.get_or_insert_with(|| start("child_subscribes", reconnects(number)));
             }
         }
     }
@@ -185,10 +183,19 @@ impl Show {
         }
         let left = leftovers(self.dir.path(), &prefix());
         assert!(left.is_empty(), "left behind: {left:?}");
-        for subscriber in streams.iter().flat_map(|stream| &stream.subscribers).flatten() {
-            comes_to_hold(subscriber, self.quiet_subscriber);
+        for stream in streams {
+            for (number, subscriber) in stream.subscribers.iter().enumerate() {
+                let [starts_over, goes_on] = self.quiet_subscriber;
+                let quiet = if reconnects(number) { goes_on } else { starts_over };
+                subscriber.iter().for_each(|subscriber| comes_to_hold(subscriber, quiet));
+            }
         }
     }
+}
+
+/// Half of the subscribers find the next publisher by themselves, the others start over.
+const fn reconnects(number: usize) -> bool {
+    number % 2 == 1
 }
 
 #[track_caller]
