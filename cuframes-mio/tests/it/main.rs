@@ -19,6 +19,7 @@ mod host_memory;
 mod hostile;
 mod hot_path;
 mod loops;
+mod other;
 mod processes;
 mod raw_socket;
 mod reconnect;
