@@ -38,7 +38,7 @@ use crate::shm::{MappedRegion, REGION_BYTES, allocate, open_region, region_path}
 #[derive(Debug)]
 pub(crate) struct Claimed {
     // Dropped in this order: the names before the lock that protects them.
-    _socket: OwnedName,
+    socket: OwnedName,
     region: OwnedRegion,
     _key_lock: Locked,
 }
@@ -62,7 +62,7 @@ impl Claimed {
         let mut region = OwnedRegion::create(shm, key, access, initialise)?;
         region.publish(&region_path(shm, key), key)?;
         let (socket, listener) = listen(&socket_path, key, access)?;
-        Ok((Self { _socket: socket, region, _key_lock: key_lock }, listener))
+        Ok((Self { socket, region, _key_lock: key_lock }, listener))
     }
 
     /// The region.
@@ -73,6 +73,21 @@ impl Claimed {
     /// The region's file: `shm_path` of `HELLO_RESP` (D-14).
     pub(crate) fn region_path(&self) -> &Path {
         self.region.name.path()
+    }
+
+    /// The socket's file.
+    pub(crate) fn socket_path(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// Whether somebody has deleted or replaced the region's file (P-21).
+    pub(crate) fn is_region_lost(&self) -> bool {
+        !self.region.name.is_there()
+    }
+
+    /// Whether somebody has deleted or replaced the socket's file.
+    pub(crate) fn is_socket_lost(&self) -> bool {
+        !self.socket.is_there()
     }
 
     /// The region for a subscriber, which is not the locked descriptor.

@@ -1,7 +1,7 @@
-//! Another process of this test binary, which runs one of the `child_` tests: it tells how far it is.
+//! Another process of this test binary, which runs one of the `child_` tests: it is told what to do, and tells.
 
-use std::io::{BufRead, BufReader};
-use std::process::{ChildStdout, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::common::{Running, Stream, until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Another process. Killed when dropped, stopped or not.
 pub(crate) struct Other {
     process: Running,
+    input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
@@ -20,11 +21,16 @@ impl Other {
 
     /// Runs a command that ends up in such a test, and waits until it is ready.
     pub(crate) fn run(command: &mut Command) -> Self {
-        let mut process = Running::start(command.stdout(Stdio::piped()));
+        let mut process = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let input = process.0.stdin.take().unwrap();
         let output = BufReader::new(process.0.stdout.take().unwrap());
-        let mut other = Self { process, output };
+        let mut other = Self { process, input, output };
         other.wait_for_line("ready");
         other
+    }
+
+    pub(crate) fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
     }
 
     /// The next line that it says.
@@ -76,4 +82,11 @@ impl Other {
 pub(crate) fn tell(line: &str) {
     // The test harness may have begun a line.
     println!("\n{line}");
+}
+
+/// In such a process: the next line that it was told; `None` when there are no more.
+pub(crate) fn hear() -> Option<String> {
+    let mut line = String::new();
+    let n = std::io::stdin().read_line(&mut line).unwrap();
+    (n > 0).then(|| line.trim_end().to_owned())
 }
