@@ -9,6 +9,7 @@
     reason = "a failure ends the test, which says what it skips"
 )]
 
+mod access;
 mod claims;
 mod common;
 mod conformance_publisher;
@@ -16,13 +17,16 @@ mod conformance_subscriber;
 mod embed;
 mod events;
 mod fork;
+mod frozen;
 mod gone;
+mod handshakes;
 mod host_memory;
 mod hostile;
 mod hot_path;
 mod limits;
 mod loops;
 mod lost;
+mod namespaces;
 mod other;
 mod processes;
 mod raw;
