@@ -59,6 +59,8 @@ impl Features {
     pub const CUDA_VMM: Self = Self(1 << 3);
     /// a frame may start at an offset into its allocation.
     pub const MEM_OFFSET: Self = Self(1 << 4);
+    /// what the publisher says about its slots, once more where nobody else can write it.
+    pub const WITNESS: Self = Self(1 << 5);
 
     /// The features in both sets.
     #[must_use]
@@ -81,12 +83,13 @@ impl Features {
 
 impl fmt::Display for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(Features, &str); 5] = [
+        const NAMES: [(Features, &str); 6] = [
             (Features::FD_PASSING, "fd-passing"),
             (Features::LEASE, "lease"),
             (Features::WAKE_HINT, "wake-hint"),
             (Features::CUDA_VMM, "cuda-vmm"),
             (Features::MEM_OFFSET, "mem-offset"),
+            (Features::WITNESS, "witness"),
         ];
         let mut rest = self.0;
         let mut separator = "";

@@ -12,7 +12,7 @@ use crate::config::{Features, SubscriberBit, SubscriberMode};
 use crate::error::ErrorCode;
 use crate::ring::{Accusation, Members};
 use crate::session::SubscribeRequest;
-use crate::shm::layout::{SLOTS, SUBSCRIBERS, copy_in, subscriber_state};
+use crate::shm::layout::{SLOTS, SUBSCRIBERS, copy_in, restore, restore_bytes, subscriber_state};
 use crate::shm::{Region, Word};
 use crate::time::Instant;
 use crate::wire::hello::ConsumerName;
@@ -25,6 +25,7 @@ pub struct Roster<R: Region> {
     members: Arc<Members<R::Word>>,
     quarantine: Duration,
     seats: [Seat; SUBSCRIBERS],
+    shutting_down: bool,
 }
 
 /// A subscriber, as the publisher knows it.
@@ -65,7 +66,8 @@ impl<R: Region> Roster<R> {
     /// Nobody. `quarantine` is how long the bit of somebody who vanished stays unused while its process lives.
     #[must_use]
     pub fn new(region: R, quarantine: Duration) -> Self {
-        Self { region, members: Members::new(), quarantine, seats: array::from_fn(|_| Seat::Free) }
+        let (members, seats) = (Members::new(), array::from_fn(|_| Seat::Free));
+        Self { region, members, quarantine, seats, shutting_down: false }
     }
 
     /// The membership for the ring's writer.
@@ -83,13 +85,14 @@ impl<R: Region> Roster<R> {
     pub fn admit(&mut self, pid: u64, request: SubscribeRequest) -> Result<Subscribed, ErrorCode> {
         let free = self.seats.iter().zip(0..).skip(1).find(|(seat, _)| matches!(seat, Seat::Free));
         let bit = free.and_then(|(_, bit)| SubscriberBit::new(bit)).ok_or(ErrorCode::TOO_MANY)?;
+        // Again: anybody may have written there since the bit was freed.
+        self.clean(bit);
         let words = self.region.subscriber(bit.get().into());
         words.state.store(subscriber_state::CONNECTING, Relaxed);
         words.consumer_pid.store(pid, Relaxed);
         copy_in(&words.consumer_name, &request.name.to_region_bytes());
-        let term = self.members.next_term(bit);
-        // Reserved, and so 0, for a subscriber that knows nothing of X-2.
-        words.term.store(if request.features.contains(Features::LEASE) { term } else { 0 }, Relaxed);
+        self.members.begin_term(bit);
+        words.term.store(self.term_in_region(bit, request.features), Relaxed);
         let initial_seq =
             self.members.join(&self.region, bit, request.features.contains(Features::WAKE_HINT));
         self.region.header().subscriber_bitmap.fetch_or(bit.mask(), AcqRel);
@@ -152,14 +155,51 @@ impl<R: Region> Roster<R> {
     }
 
     /// Tells readers of the region that no more frames follow (§2 `shutdown_flag`, D-12).
-    pub fn shut_down(&self) {
+    pub fn shut_down(&mut self) {
+        self.shutting_down = true;
         // SYNC POINT: shutdown
         self.region.header().shutdown_flag.store(1, Release);
     }
 
+    /// Writes everything that the roster alone writes again where somebody has written over it, and returns how many
+    /// words that were: others may write the region, and who is subscribed must not look evicted for ever (D-23).
+    pub fn restore(&self) -> usize {
+        let header = self.region.header();
+        let mut restored = restore(&header.shutdown_flag, self.shutting_down.into())
+            + restore(&header.subscriber_bitmap, self.members.active());
+        for (seat, number) in self.seats.iter().zip(0..).skip(1) {
+            let words = self.region.subscriber(number);
+            let state = match seat {
+                Seat::Free => subscriber_state::FREE,
+                Seat::Quarantined { .. } => subscriber_state::DRAINING,
+                Seat::Taken(Member { bit, pid, name, features, .. }) => {
+                    restored += restore(&words.term, self.term_in_region(*bit, *features))
+                        + restore(&words.consumer_pid, *pid)
+                        + restore_bytes(&words.consumer_name, &name.to_region_bytes());
+                    subscriber_state::ACTIVE
+                }
+            };
+            restored += restore(&words.state, state);
+        }
+        restored
+    }
+
+    /// What the region says of the term: reserved, and so 0, for a subscriber that knows nothing of X-2.
+    fn term_in_region(&self, bit: SubscriberBit, features: Features) -> u64 {
+        if features.contains(Features::LEASE) { self.members.term(bit) } else { 0 }
+    }
+
     /// Makes a bit assignable again.
     fn free(&mut self, bit: SubscriberBit) {
-        // Once more: whoever had it may have set a lease during its quarantine.
+        // Its leases once more: whoever had it may have set one during its quarantine.
+        self.clean(bit);
+        let state = &self.region.subscriber(bit.get().into()).state;
+        state.store(subscriber_state::FREE, Release);
+        *self.seat_mut(bit) = Seat::Free;
+    }
+
+    /// Takes everything out of the region that a bit's holder may leave there, or others in its name.
+    fn clean(&self, bit: SubscriberBit) {
         self.clear_leases(bit);
         let words = self.region.subscriber(bit.get().into());
         let numbers = [&words.consumer_pid, &words.last_seen_seq, &words.last_ack_ns];
@@ -167,8 +207,6 @@ impl<R: Region> Roster<R> {
             word.store(0, Relaxed);
         }
         copy_in(&words.consumer_name, &[]);
-        words.state.store(subscriber_state::FREE, Release);
-        *self.seat_mut(bit) = Seat::Free;
     }
 
     fn clear_leases(&self, bit: SubscriberBit) {

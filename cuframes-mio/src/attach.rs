@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Acquire;
 use crate::error::Error;
 use crate::frame::Attachment;
 use crate::host::HostView;
-use crate::shm::{MappedRegion, named_region};
+use crate::shm::{MappedRegion, Witness, named_region};
 use crate::tally::Common;
 use crate::wake::EventFd;
 
@@ -36,6 +36,7 @@ pub(crate) struct Arrivals {
     pub(crate) subscribed: Option<Subscribed>,
     region: Option<OwnedFd>,
     pool: Option<OwnedFd>,
+    witness: Option<OwnedFd>,
     bell: Option<OwnedFd>,
     wake: Option<OwnedFd>,
 }
@@ -74,6 +75,7 @@ impl Arrivals {
             subscribed: None,
             region: None,
             pool: None,
+            witness: None,
             bell: None,
             wake: None,
         }
@@ -92,6 +94,7 @@ impl Arrivals {
         let place = match purpose {
             FdPurpose::REGION => &mut self.region,
             FdPurpose::HOST_POOL => &mut self.pool,
+            FdPurpose::WITNESS => &mut self.witness,
             FdPurpose::PUBLISHER_WAKE_UP => &mut self.bell,
             FdPurpose::WAKE_UP => &mut self.wake,
             _ => return,
@@ -114,6 +117,7 @@ impl Arrivals {
         let missing = |feature, fd: &Option<OwnedFd>| features.contains(feature) && fd.is_none();
         let fds_missing = missing(Features::FD_PASSING, &self.region)
             || missing(Features::FD_PASSING, &self.pool)
+            || missing(Features::FD_PASSING.union(Features::WITNESS), &self.witness)
             || missing(Features::WAKE_HINT, &self.bell)
             || missing(Features::WAKE_HINT, &self.wake);
         if fds_missing {
@@ -125,14 +129,18 @@ impl Arrivals {
             Some(fd) => MappedRegion::from_fd(fd, &self.key, self.peer_uid)?,
             None => MappedRegion::open(&path, &self.key, self.peer_uid)?,
         });
-        let header =
-            StreamHeader::read(&region).map_err(|violation| Error::violation(&self.key, violation))?;
+        let witness = self.witness.take().map(|fd| Witness::open(&self.key, &fd)).transpose()?;
+        let header = witness.as_ref().map_or_else(|| StreamHeader::read(&region), Witness::header);
+        let header = header.map_err(|violation| Error::violation(&self.key, violation))?;
         self.check(&header, stream)?;
         let Some(pool) = self.pool.take().filter(|_| header.backend == Backend::HOST) else {
             return Err(Error::Unusable { key: self.key.clone(), backend: header.backend });
         };
+        let memory = |slot| {
+            witness.as_ref().map_or_else(|| SlotMemory::read(&region, slot), |witness| witness.memory(slot))
+        };
         let slots = 0..usize::from(header.ring_size.get());
-        let handles: Vec<_> = slots.map(|slot| SlotMemory::read(&region, slot).handle).collect();
+        let handles: Vec<_> = slots.map(|slot| memory(slot).handle).collect();
         let view = HostView::open(&self.key, &pool, header.meta.frame_size_bytes, &handles)?;
         let eventfd = |fd: Option<OwnedFd>| {
             fd.map(EventFd::from_fd).transpose().map_err(|error| Error::system(&self.key, error))
@@ -140,7 +148,7 @@ impl Arrivals {
         let bell = eventfd(self.bell.take())?;
         let wake = eventfd(self.wake.take())?;
         let initial_seq = subscribed.initial_seq.resolve(region.header().global_seq.load(Acquire));
-        let attachment = Attachment::new((header.meta, header.epoch), view, bell, &self.common);
+        let attachment = Attachment::new((header.meta, header.epoch), view, witness, bell, &self.common);
         let plain = header.epoch == 0;
         let seat =
             Seat::new(region, attachment, header.ring_size, subscribed.bit, initial_seq, features, plain);

@@ -10,17 +10,22 @@ use cuframes_core::ring::RingWriter;
 use cuframes_core::roster::Roster;
 use cuframes_core::session::PublisherOffer;
 use cuframes_core::shm::StreamHeader;
+use cuframes_core::shm::header::SlotMemory;
 use cuframes_core::{Backend, Features, FrameMeta, Key, Ownership, Policy, RingSize, Timeouts};
 use rustix::process::geteuid;
 
+use crate::clock;
 use crate::error::Error;
+use crate::handover::Handouts;
 use crate::host::HostPool;
-use crate::publisher::{Producer, Publisher};
+use crate::publisher::{Producer, Publisher, mapped_bytes};
+use crate::report::Report;
 use crate::rundir::{Access, Places};
-use crate::service::Service;
+use crate::service::{Service, Setup};
 use crate::shared::Shared;
 use crate::shm::MappedRegion;
 use crate::stale::Claimed;
+use crate::upkeep::Upkeep;
 
 /// Settings of a new stream; [`create`](Self::create) makes it.
 #[derive(Clone, Debug)]
@@ -114,13 +119,11 @@ impl PublisherBuilder {
             backend: Backend::HOST,
             epoch: random_epoch(),
         };
-        let initialise = |region: &MappedRegion| {
-            for slot in 0..usize::from(ring_size.get()) {
-                pool.memory(slot).write(region, slot);
-            }
-            header.write(region);
-        };
-        let (files, listener) = Claimed::take(run_dir, &places.shm, &key, access, initialise)?;
+        let slots = 0..usize::from(ring_size.get());
+        let blueprint = Blueprint { header, memory: slots.map(|slot| pool.memory(slot)).collect() };
+        let (witness, witness_fd) = MappedRegion::sealed(&key, |region| blueprint.write(region))?;
+        let (files, listener) =
+            Claimed::take(run_dir, &places.shm, &key, access, |region| blueprint.write(region))?;
         let offer = PublisherOffer {
             ring_size,
             ownership: Ownership::LIBRARY,
@@ -132,10 +135,47 @@ impl PublisherBuilder {
         };
         let region = Arc::clone(files.region());
         let roster = Roster::new(Arc::clone(&region), timeouts.quarantine);
-        let writer = RingWriter::new(region, Arc::clone(roster.membership()), ring_size, policy);
+        let writer = RingWriter::new(region, Arc::clone(roster.membership()), ring_size, policy)
+            .with_witness(Arc::new(witness));
+        let report = Report::new(key.clone());
+        report.published(files.socket_path(), files.region_path(), mapped_bytes(&pool));
         let producer = Producer::new(key, meta, writer, &timeouts, pool, Arc::clone(&shared));
-        let service = Service::new((files, listener), roster, offer, timeouts, allowed_uids, shared, pool_fd);
-        Ok(Publisher::new(service, producer))
+        let setup = Setup {
+            files,
+            listener,
+            roster,
+            offer,
+            timeouts,
+            allowed_uids,
+            shared,
+            handouts: Handouts { pool: pool_fd, witness: witness_fd },
+            upkeep: Upkeep::new(blueprint, clock::now()),
+            report,
+        };
+        Ok(Publisher::new(Service::new(setup), producer))
+    }
+}
+
+/// The static part of a region, which only the publisher may write, but others can.
+#[derive(Debug)]
+pub(crate) struct Blueprint {
+    header: StreamHeader,
+    memory: Box<[SlotMemory]>,
+}
+
+impl Blueprint {
+    /// Fills a fresh region.
+    fn write(&self, region: &MappedRegion) {
+        for (slot, memory) in self.memory.iter().enumerate() {
+            memory.write(region, slot);
+        }
+        self.header.write(region);
+    }
+
+    /// Puts right what somebody has written over, and says how many words that were (D-23).
+    pub(crate) fn restore(&self, region: &MappedRegion) -> usize {
+        let slots = self.memory.iter().enumerate().map(|(slot, memory)| memory.restore(region, slot));
+        slots.sum::<usize>() + self.header.restore(region)
     }
 }
 
@@ -150,7 +190,8 @@ fn random_epoch() -> u64 {
 }
 
 /// What a publisher of frames in host memory honours.
-const FEATURES: Features = Features::FD_PASSING.union(Features::LEASE).union(Features::WAKE_HINT);
+const FEATURES: Features =
+    Features::FD_PASSING.union(Features::LEASE).union(Features::WAKE_HINT).union(Features::WITNESS);
 
 const DEFAULT_RING_SIZE: RingSize = RingSize::new(8).expect("8 is between 1 and 16");
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cuframes_core::FrameMeta;
 use cuframes_core::ring;
+use cuframes_core::{FrameMeta, Instant};
 
 use crate::clock;
 use crate::host::HostPool;
@@ -42,17 +42,23 @@ impl Claim<'_> {
 
     /// Publishes the whole frame, stamped with the current time, and returns its number.
     pub fn commit(self) -> u64 {
-        let (pts_ns, size) = (clock::now().as_nanos(), self.meta.frame_size_bytes);
-        self.commit_with(pts_ns, size)
+        let (now, size) = (clock::now(), self.meta.frame_size_bytes);
+        self.commit_at(now, now.as_nanos(), size)
     }
 
     /// Publishes the frame with a time stamp in nanoseconds and the number of valid bytes: all `frame_size_bytes`, or
     /// fewer for format BYTES (D-35). Returns its number.
     pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> u64 {
+        self.commit_at(clock::now(), pts_ns, written_bytes)
+    }
+
+    fn commit_at(self, now: Instant, pts_ns: i64, written_bytes: u64) -> u64 {
         let committed = self.claim.commit(pts_ns, written_bytes.min(self.meta.frame_size_bytes));
+        let seq = committed.seq.get();
+        self.shared.counters.published(seq, now);
         if committed.wake != 0 {
             self.shared.wake(committed.wake);
         }
-        committed.seq.get()
+        seq
     }
 }

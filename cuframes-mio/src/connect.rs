@@ -63,7 +63,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// The extensions to ask for; by default FD_PASSING, LEASE and WAKE_HINT. Without LEASE frames can only be copied.
+    /// The extensions to ask for; by default FD_PASSING, LEASE, WAKE_HINT and WITNESS. Without LEASE frames can only be copied.
     pub const fn features(mut self, features: Features) -> Self {
         self.features = features;
         self
@@ -207,7 +207,8 @@ fn program_name() -> ConsumerName {
 }
 
 /// All that we know how to use.
-const FEATURES: Features = Features::FD_PASSING.union(Features::LEASE).union(Features::WAKE_HINT);
+const FEATURES: Features =
+    Features::FD_PASSING.union(Features::LEASE).union(Features::WAKE_HINT).union(Features::WITNESS);
 /// `cuda_device` of a subscriber without one (D-16).
 const NO_DEVICE: i32 = -1;
 /// Characters of a program's name that are used: as many bytes as the region can show.

@@ -4,8 +4,11 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cuframes_core::error::ErrorCode;
+use cuframes_core::ring::Stalled;
+use cuframes_core::roster::Member;
 use cuframes_core::session::Closed;
 use cuframes_core::wire::meta::MetaError;
 use cuframes_core::{Backend, Gone, Key, Misuse, Refused, Violation};
@@ -61,6 +64,17 @@ pub enum Error {
     Forked {
         /// The stream.
         key: Key,
+    },
+    /// No slot became free in time (X-2, D-6).
+    Stalled {
+        /// The stream.
+        key: Key,
+        /// What was waited for.
+        stalled: Stalled,
+        /// For how long.
+        timeout: Duration,
+        /// Who was in the way.
+        members: Vec<Member>,
     },
     /// The other side is not there any more.
     Gone {
@@ -145,7 +159,7 @@ impl Error {
             }
             Self::Unusable { .. } => ErrorCode::UNSUPPORTED,
             Self::Busy { .. } => ErrorCode::TOO_MANY,
-            Self::Gone { gone: Gone::Timeout { .. }, .. } => ErrorCode::TIMEOUT,
+            Self::Stalled { .. } | Self::Gone { gone: Gone::Timeout { .. }, .. } => ErrorCode::TIMEOUT,
             Self::Gone { .. } => ErrorCode::DISCONNECTED,
             Self::AlreadyExists { .. } => ErrorCode::ALREADY_EXISTS,
             Self::NotFound { .. } => ErrorCode::NOT_FOUND,
@@ -230,6 +244,13 @@ impl fmt::Display for Error {
                 f,
                 "stream {key}: the subscriber belongs to the process that this one was forked from; subscribe here again"
             ),
+            Self::Stalled { key, stalled, timeout, members } => {
+                write!(f, "stream {key}: no slot became free within {timeout:?}: {stalled}")?;
+                for Member { bit, name, pid, .. } in members {
+                    write!(f, "; {bit} is {name} (pid {pid})")?;
+                }
+                f.write_str("; drop the frame, wait longer, or use a larger ring")
+            }
             Self::Gone { key, gone } => write!(f, "stream {key}: {gone}; {}", gone_remedy(*gone)),
             Self::AlreadyExists { key, holder } => {
                 write!(f, "stream {key} exists already: {holder}, or use another key")
@@ -384,6 +405,7 @@ fn remedy(source: &io::Error) -> Option<&'static str> {
         Errno::MFILE | Errno::NFILE => Some("raise the limit on open files (ulimit -n)"),
         Errno::NOSYS => Some("a newer Linux is needed"),
         Errno::NOMEM => Some("free some memory, or use a smaller ring or frame"),
+        Errno::NOSPC | Errno::DQUOT => Some("free some space or files there (df -h, df -i)"),
         Errno::ROFS => Some("use a directory that can be written"),
         Errno::NAMETOOLONG => Some("use a shorter path"),
         Errno::FBIG => Some("raise the limit on file sizes (ulimit -f)"),

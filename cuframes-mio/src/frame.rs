@@ -4,13 +4,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
-use cuframes_core::ring::{self, FrameLost, Outside};
+use cuframes_core::ring::{self, FrameLost, Outside, Testimony};
 use cuframes_core::wire::meta::Plane;
 use cuframes_core::wire::subscribe::Unsubscribe;
 use cuframes_core::{FrameMeta, Instant};
 
 use crate::host::HostView;
-use crate::shm::{MappedRegion, REGION_BYTES, to_u64};
+use crate::shm::{MappedRegion, REGION_BYTES, Witness, to_u64};
 use crate::tally::{Common, Mapped};
 use crate::wake::EventFd;
 use crate::{clock, fdpass};
@@ -121,6 +121,8 @@ pub(crate) struct Attachment {
     pub(crate) meta: FrameMeta,
     epoch: u64,
     pub(crate) view: HostView,
+    /// What only the publisher can say about its slots.
+    witness: Option<Witness>,
     /// Wakes the publisher.
     bell: Option<EventFd>,
     mapped: Mapped,
@@ -132,13 +134,14 @@ impl Attachment {
     pub(crate) fn new(
         (meta, epoch): (FrameMeta, u64),
         view: HostView,
+        witness: Option<Witness>,
         bell: Option<EventFd>,
         common: &Arc<Common>,
     ) -> Self {
-        let bytes = REGION_BYTES + to_u64(view.mapped_bytes());
-        let mapped = Mapped::new(Arc::clone(common), bytes);
+        let regions = if witness.is_some() { 2 * REGION_BYTES } else { REGION_BYTES };
+        let mapped = Mapped::new(Arc::clone(common), regions + to_u64(view.mapped_bytes()));
         let goodbye = Goodbye { socket: Mutex::new(None), common: Arc::clone(common) };
-        Self { meta, epoch, view, bell, mapped, goodbye }
+        Self { meta, epoch, view, witness, bell, mapped, goodbye }
     }
 
     /// Hands the connection over, to be ended when the last frame is released.
@@ -165,6 +168,10 @@ impl Outside for Attachment {
 
     fn is_here(&self) -> bool {
         self.mapped.common.home.is_here()
+    }
+
+    fn testimony(&self, slot: usize) -> Option<Testimony> {
+        self.witness.as_ref().map(|witness| witness.testimony(slot))
     }
 }
 

@@ -62,12 +62,13 @@ impl HostPool {
             .map_err(|errno| Error::io("create", &path, errno))?;
         allocate(&fd, len, &path)?;
         let map = MmapOptions::new().len(len).map_raw(&fd).map_err(|error| Error::io("map", &path, error))?;
-        // From here on not even we can map it writable, or change the seals.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        fcntl_add_seals(&fd, seals).map_err(|errno| {
-            Error::io("seal", &path, errno).hint(io::ErrorKind::InvalidInput, "Linux 5.1 or later is needed")
-        })?;
+        seal(&fd, &path)?;
         Ok(Self { fd, map, frame_size, stride, slots })
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
     }
 
     /// The memory, for subscribers (`EVENT_FD` with purpose 3).
@@ -123,7 +124,7 @@ impl HostView {
     ) -> Result<Self, Error> {
         let path = Path::new("the publisher's frames");
         // Sealed against shrinking first: then the size can only be more than what is read here.
-        check_seals(fd).map_err(|violation| Error::violation(key, violation))?;
+        check_seals(fd, "seals of the host pool").map_err(|violation| Error::violation(key, violation))?;
         let size = fstat(fd).map_err(|errno| Error::io("look at", path, errno))?.st_size;
         let size = usize::try_from(size).unwrap_or(0);
         let frame_size = usize::try_from(frame_size).unwrap_or(usize::MAX);
@@ -248,9 +249,17 @@ impl HostHandle {
     }
 }
 
+/// Seals a memfd that is mapped: from here on not even we can map it writable, or change the seals.
+pub(crate) fn seal(fd: &OwnedFd, path: &Path) -> Result<(), Error> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    fcntl_add_seals(fd, seals).map_err(|errno| {
+        Error::io("seal", path, errno).hint(io::ErrorKind::InvalidInput, "Linux 5.1 or later is needed")
+    })
+}
+
 /// Checks that nobody can make the memory shorter, and nobody but those who have mapped it already can write it (P-14).
-/// Only a memfd can have these seals.
-fn check_seals(fd: &OwnedFd) -> Result<(), Violation> {
+/// Only a memfd can have these seals. `field` is for the error.
+pub(crate) fn check_seals(fd: &OwnedFd, field: &'static str) -> Result<(), Violation> {
     let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
     let no_writer = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
     if seals.contains(SealFlags::SHRINK) && seals.intersects(no_writer) {
@@ -258,7 +267,7 @@ fn check_seals(fd: &OwnedFd) -> Result<(), Violation> {
     }
     let expected = u64::from((SealFlags::SHRINK | SealFlags::FUTURE_WRITE).bits());
     let problem = Problem::Mismatch { found: u64::from(seals.bits()), expected };
-    Err(Violation::new(MessageType::EVENT_FD, "seals of the host pool", problem))
+    Err(Violation::new(MessageType::EVENT_FD, field, problem))
 }
 
 fn handle_violation(problem: Problem) -> Violation {

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 pub(crate) struct OwnedName {
     path: PathBuf,
     inode: Inode,
-    /// The process that it belongs to: not to a child that was forked (P-20).
+    /// The process that it belongs to: not to a child that was forked (P-20). 0 for nobody.
     pid: u32,
 }
 
@@ -46,6 +46,16 @@ impl OwnedName {
         Ok(())
     }
 
+    /// Leaves the file for somebody else to remove.
+    pub(crate) fn abandon(mut self) {
+        self.pid = 0;
+    }
+
+    /// Whether the name still means the file.
+    pub(crate) fn is_there(&self) -> bool {
+        self.inode.is_named(&self.path)
+    }
+
     /// The name.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -54,7 +64,7 @@ impl OwnedName {
 
 impl Drop for OwnedName {
     fn drop(&mut self) {
-        if self.pid == process::id() && self.inode.is_named(&self.path) {
+        if self.pid == process::id() && self.is_there() {
             // Nobody is left to hear of a failure, and a leftover is recognised as stale (D-13).
             let _ = fs::remove_file(&self.path);
         }

@@ -1,7 +1,7 @@
 //! [`Publisher`]: shares frames under a key.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +14,16 @@ use mio::{Interest, Registry, Token};
 
 use crate::builder::PublisherBuilder;
 use crate::claim::Claim;
+use crate::clock;
 use crate::error::Error;
 use crate::host::HostPool;
 use crate::pollable::{EventSource, Turn};
 use crate::served::ServedPublisher;
 use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
-use crate::shm::MappedRegion;
+use crate::shm::{MappedRegion, REGION_BYTES, to_u64};
+use crate::stats::PublisherStats;
+use crate::wake::EventFd;
 
 /// Shares frames under a key, driven by the caller: register it with a mio `Poll` ([`EventSource`]), wrap it in a
 /// [`Pollable`](crate::Pollable), or hand its control plane to a thread with [`serve`](Self::serve).
@@ -79,6 +82,12 @@ impl Publisher {
         self.producer.shared.poll_event()
     }
 
+    /// What has happened to the stream so far. Makes no system call but for reading the clock.
+    #[must_use]
+    pub fn stats(&self) -> PublisherStats {
+        self.producer.stats()
+    }
+
     /// The stream's key.
     #[must_use]
     pub const fn key(&self) -> &Key {
@@ -115,7 +124,7 @@ impl Publisher {
 }
 
 impl EventSource for Publisher {
-    const TOKENS: usize = Service::TOKENS + 1;
+    const TOKENS: usize = Service::TOKENS + Producer::TOKENS;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.first_token = first_token.0;
@@ -124,8 +133,10 @@ impl EventSource for Publisher {
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
-        if token.0 == self.first_token + Service::TOKENS {
-            self.producer.shared.publisher_bell.drain()?;
+        if token.0 >= self.first_token + Service::TOKENS {
+            for bell in self.producer.bells() {
+                bell.drain()?;
+            }
             return Ok(Turn::Idle);
         }
         self.service.handle_event(token, now)
@@ -169,7 +180,9 @@ pub(crate) struct Producer {
     stall: StallClock,
     pool: HostPool,
     pub(crate) shared: Arc<Shared>,
-    /// Where the bell is registered.
+    /// A claim has failed, and none has succeeded since.
+    stalling: bool,
+    /// Where the bells are registered.
     registry: Option<Registry>,
 }
 
@@ -182,27 +195,42 @@ impl Producer {
         pool: HostPool,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { key, meta, writer, stall: StallClock::new(timeouts), pool, shared, registry: None }
+        let stall = StallClock::new(timeouts);
+        Self { key, meta, writer, stall, pool, shared, stalling: false, registry: None }
     }
 
-    /// Registers the bell that ends a stall.
+    /// What has happened so far.
+    pub(crate) fn stats(&self) -> PublisherStats {
+        let Shared { counters, .. } = &*self.shared;
+        counters.read(clock::now(), self.shared.members().len(), mapped_bytes(&self.pool))
+    }
+
+    /// Registers the bells that end a stall.
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         self.deregister();
-        registry.register(&mut SourceFd(&self.bell()), token, Interest::READABLE)?;
+        for (number, bell) in (token.0..).zip(self.bells()) {
+            registry.register(&mut SourceFd(&bell.as_fd().as_raw_fd()), Token(number), Interest::READABLE)?;
+        }
         self.registry = Some(registry.try_clone()?);
         Ok(())
     }
 
-    /// Subscribers have copies of the bell, so closing ours would not end its registration.
+    /// Subscribers have copies of a bell, so closing ours would not end its registration.
     fn deregister(&mut self) {
         if let Some(registry) = self.registry.take() {
-            let _ = registry.deregister(&mut SourceFd(&self.bell()));
+            for bell in self.bells() {
+                let _ = registry.deregister(&mut SourceFd(&bell.as_fd().as_raw_fd()));
+            }
         }
     }
 
-    fn bell(&self) -> RawFd {
-        self.shared.publisher_bell.as_fd().as_raw_fd()
+    fn bells(&self) -> [&EventFd; Self::TOKENS] {
+        let Shared { publisher_bell, claim_bell, .. } = &*self.shared;
+        [publisher_bell, claim_bell]
     }
+
+    /// How many descriptors it has for the event loop.
+    const TOKENS: usize = 2;
 
     /// Claims, calling `wait` whenever nothing can be claimed.
     #[inline]
@@ -210,10 +238,16 @@ impl Producer {
         &mut self,
         mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_>, E> {
-        let Self { writer, stall, pool, shared, meta, key, .. } = self;
-        let claim =
-            writer.claim_or(|writer, stalled| wait(Waiting { writer, stall, shared, key }, stalled))?;
+        let Self { writer, stall, pool, shared, meta, key, stalling, .. } = self;
+        let claim = writer.claim_or(|writer, stalled| {
+            if !*stalling {
+                *stalling = true;
+                shared.counters.stalled(&stalled);
+            }
+            wait(Waiting { writer, stall, shared, key }, stalled)
+        })?;
         stall.clear();
+        *stalling = false;
         Ok(Claim { claim, pool, shared, meta })
     }
 }
@@ -230,6 +264,12 @@ pub(crate) struct Waiting<'a> {
     pub(crate) stall: &'a mut StallClock,
     pub(crate) shared: &'a Shared,
     pub(crate) key: &'a Key,
+}
+
+/// Bytes of shared memory that a publisher with this pool has mapped.
+pub(crate) fn mapped_bytes(pool: &HostPool) -> u64 {
+    // The region and its witness.
+    to_u64(pool.len()) + 2 * REGION_BYTES
 }
 
 /// How long a claim that waits may sleep before it looks again although nobody rang.

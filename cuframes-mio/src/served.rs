@@ -15,8 +15,10 @@ use crate::clock;
 use crate::error::Error;
 use crate::pollable::Pollable;
 use crate::publisher::{Producer, Waiting, look_again_after};
+use crate::report;
 use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
+use crate::stats::PublisherStats;
 use crate::wake::sleep;
 
 /// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does, and waits as
@@ -33,7 +35,9 @@ impl ServedPublisher {
         let failed = |error| Error::system(&producer.key, error);
         let pollable = Pollable::new(service).map_err(failed)?;
         // 15 bytes of a thread's name are kept.
-        let thread = thread::Builder::new().name("cuframes-serve".into()).spawn(move || control(pollable));
+        let key = producer.key.clone();
+        let control = move || control(pollable).inspect_err(|error| report::failed(&key, error));
+        let thread = thread::Builder::new().name("cuframes-serve".into()).spawn(control);
         let thread = thread.map_err(failed)?;
         Ok(Self { producer, thread: Some(thread) })
     }
@@ -44,11 +48,21 @@ impl ServedPublisher {
     /// # Errors
     /// Only if the control plane has failed.
     pub fn claim(&mut self) -> Result<Claim<'_>, Error> {
+        self.claim_timeout(Duration::MAX)
+    }
+
+    /// As [`claim`](Self::claim), but gives up after `timeout`: for a source that must not wait, and rather drops a frame.
+    /// Whoever is in the way is evicted at its deadline all the same, by this claim or by a later one that waits.
+    ///
+    /// # Errors
+    /// [`Error::Stalled`] names who was in the way; nothing has changed then. Otherwise as [`claim`](Self::claim).
+    pub fn claim_timeout(&mut self, timeout: Duration) -> Result<Claim<'_>, Error> {
         let Self { producer, thread } = self;
         let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
         if !is_served() {
             return Err(Error::system(&producer.key, io::Error::other(NOT_SERVED)));
         }
+        let mut end = None;
         producer.claim_or(|Waiting { writer, stall, shared, key }, stalled| {
             if !writer.is_parked() {
                 writer.park();
@@ -59,15 +73,22 @@ impl ServedPublisher {
                 return Err(failed(io::Error::other(NOT_SERVED)));
             }
             let now = clock::now();
+            let end = *end.get_or_insert(now + timeout);
             let accused = stall.stalled(now, &stalled, writer.members());
             if accused {
                 shared.service_bell.ring().map_err(failed)?;
+            }
+            if end <= now {
+                let mut members = shared.members();
+                members.retain(|member| stalled.bits() & member.bit.mask() != 0);
+                return Err(Error::Stalled { key: key.clone(), stalled, timeout, members });
             }
             let limit = match stall.deadline() {
                 Some(deadline) if !accused => deadline.saturating_since(now),
                 _ => EVICTION_PAUSE,
             };
-            wait_for_bell(shared, limit.min(look_again_after(writer, &stalled))).map_err(failed)
+            let limit = limit.min(end.saturating_since(now)).min(look_again_after(writer, &stalled));
+            wait_for_bell(shared, limit).map_err(failed)
         })
     }
 
@@ -104,6 +125,12 @@ impl ServedPublisher {
     /// What happened to subscribers since the last call, oldest first; the last 256 are kept.
     pub fn poll_event(&mut self) -> Option<MemberEvent> {
         self.producer.shared.poll_event()
+    }
+
+    /// What has happened to the stream so far. Makes no system call but for reading the clock.
+    #[must_use]
+    pub fn stats(&self) -> PublisherStats {
+        self.producer.stats()
     }
 
     /// The stream's key.
@@ -179,11 +206,11 @@ fn control(mut service: Pollable<Service>) -> io::Result<()> {
     Ok(())
 }
 
-/// Sleeps until a subscriber rings, or `limit` has passed.
+/// Sleeps until a subscriber or the control plane rings, or `limit` has passed.
 fn wait_for_bell(shared: &Shared, limit: Duration) -> io::Result<()> {
-    let bell = &shared.publisher_bell;
-    let [rung] = sleep([bell.as_fd()], limit)?;
-    if rung { bell.drain() } else { Ok(()) }
+    let bells = [&shared.publisher_bell, &shared.claim_bell];
+    let rung = sleep(bells.map(AsFd::as_fd), limit)?;
+    bells.into_iter().zip(rung).filter(|(_, rung)| *rung).try_for_each(|(bell, _)| bell.drain())
 }
 
 const NOT_SERVED: &str = "the thread that serves subscribers has ended";

@@ -4,11 +4,11 @@
 //! It runs in the caller's event loop or in a thread of its own; the hot path shares only [`Shared`] with it.
 
 use std::array;
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 use cuframes_core::error::ErrorCode;
 use cuframes_core::ring::Accusation;
@@ -17,76 +17,87 @@ use cuframes_core::session::{
     Closed, PublisherEvent, PublisherOffer, PublisherSession, Session, SubscribeRequest,
 };
 use cuframes_core::shm::layout::SUBSCRIBERS;
+use cuframes_core::wire::ShutdownReason;
 use cuframes_core::wire::control::EventFd as Announcement;
-use cuframes_core::wire::{FdPurpose, ShutdownReason};
-use cuframes_core::{Features, Gone, Instant, SubscriberBit, Timeouts};
+use cuframes_core::{Gone, Instant, SubscriberBit, Timeouts};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 
 use crate::clock;
 use crate::conn::{self, Conn};
+use crate::entrance::{Caller, Entrance};
+use crate::handover::{HandOver, Handouts};
 use crate::liveness::{PeerCred, PidFd};
 use crate::pollable::{EventSource, Turn};
+use crate::report::Report;
 use crate::shared::{Leave, MemberEvent, Shared};
 use crate::shm::MappedRegion;
 use crate::stale::Claimed;
-use crate::wake::EventFd;
+use crate::upkeep::Upkeep;
 
 /// The control plane of one publisher.
 #[derive(Debug)]
 pub(crate) struct Service {
-    listener: UnixListener,
+    entrance: Entrance,
     roster: Roster<Arc<MappedRegion>>,
     offer: Arc<PublisherOffer>,
     timeouts: Timeouts,
-    /// Users whose processes may connect (D-15).
     allowed_uids: Vec<u32>,
     shared: Arc<Shared>,
-    /// A copy of the pool's descriptor, for subscribers.
-    pool: OwnedFd,
+    handouts: Handouts,
+    report: Report,
     peers: [Option<Peer>; MAX_PEERS],
     /// The process behind each bit that is taken or quarantined.
     processes: [Option<PidFd>; SUBSCRIBERS],
     registration: Option<(Registry, usize)>,
-    /// When to accept again, after the descriptors ran out.
-    accept_again: Option<Instant>,
+    upkeep: Upkeep,
     /// While shutting down: when to stop waiting for the subscribers.
     grace: Option<Instant>,
     // Dropped last: the names of the files go when nobody needs them any more.
     files: Claimed,
 }
 
+/// What a service begins with.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) files: Claimed,
+    pub(crate) listener: UnixListener,
+    pub(crate) roster: Roster<Arc<MappedRegion>>,
+    pub(crate) offer: PublisherOffer,
+    pub(crate) timeouts: Timeouts,
+    /// Users whose processes may connect (D-15).
+    pub(crate) allowed_uids: Vec<u32>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) handouts: Handouts,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) report: Report,
+}
+
 /// One connection.
 #[derive(Debug)]
 struct Peer {
     conn: Conn<PublisherSession<OwnedFd>>,
-    pid: u64,
+    cred: PeerCred,
     bit: Option<SubscriberBit>,
 }
 
 impl Service {
-    pub(crate) fn new(
-        (files, listener): (Claimed, UnixListener),
-        roster: Roster<Arc<MappedRegion>>,
-        offer: PublisherOffer,
-        timeouts: Timeouts,
-        allowed_uids: Vec<u32>,
-        shared: Arc<Shared>,
-        pool: OwnedFd,
-    ) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let Setup { files, listener, roster, offer, timeouts, allowed_uids, shared, .. } = setup;
         Self {
-            listener,
+            entrance: Entrance::new(listener),
             roster,
             offer: Arc::new(offer),
             timeouts,
             allowed_uids,
             shared,
-            pool,
+            handouts: setup.handouts,
+            report: setup.report,
             peers: array::from_fn(|_| None),
             processes: array::from_fn(|_| None),
             registration: None,
-            accept_again: None,
+            upkeep: setup.upkeep,
             grace: None,
             files,
         }
@@ -103,7 +114,7 @@ impl Service {
             if let Some(peer) = self.peers.iter_mut().flatten().find(|peer| peer.bit == Some(bit)) {
                 peer.conn.session.expel(now, ErrorCode::EVICTED, message);
             }
-            self.release(now, bit, Leave::Evicted(of));
+            self.release(now, bit, Leave::Evicted(of), None);
         }
         self.settle_all(now);
     }
@@ -113,6 +124,7 @@ impl Service {
         if self.grace.is_some() {
             return;
         }
+        self.report.shutting_down(reason, self.roster.members().count());
         self.grace = Some(now + self.timeouts.shutdown_grace);
         self.roster.shut_down();
         for peer in self.peers.iter_mut().flatten() {
@@ -131,21 +143,25 @@ impl Service {
     }
 
     fn accept(&mut self, now: Instant) -> Turn {
-        self.accept_again = None;
         if self.grace.is_some() {
             return Turn::Idle;
         }
         for _ in 0..ACCEPT_BUDGET {
-            match self.listener.accept() {
+            match self.entrance.next(now) {
+                Caller::Nobody => return Turn::Idle,
                 // One that is gone already needs no place.
-                Ok((socket, _)) => {
+                Caller::Peer(socket) => {
+                    self.report.unblocked();
                     let _ = self.welcome(now, socket);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Idle,
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::CONNABORTED) => {}
-                Err(_) => {
-                    // Out of descriptors or memory: the queue stays as it is, so trying at once would only spin.
-                    self.accept_again = Some(now + ACCEPT_PAUSE);
+                Caller::Surplus(socket) => {
+                    self.shared.counters.accept_failures.add(1);
+                    self.report.blocked(now, &Errno::MFILE.into());
+                    let _ = self.turn_away(now, socket, ErrorCode::IO, NO_DESCRIPTORS);
+                }
+                Caller::Blocked(error) => {
+                    self.shared.counters.accept_failures.add(1);
+                    self.report.blocked(now, &error);
                     return Turn::Idle;
                 }
             }
@@ -155,24 +171,46 @@ impl Service {
 
     /// Takes a connection in, or tells it why not and closes it.
     fn welcome(&mut self, now: Instant, socket: UnixStream) -> io::Result<()> {
-        let PeerCred { pid, uid, .. } = PeerCred::of(&socket)?;
-        let session = PublisherSession::new(now, Arc::clone(&self.offer));
-        let mut conn = Conn::new(socket, session)?;
+        let cred = PeerCred::of(&socket)?;
         let unsubscribed = self.peers.iter().flatten().filter(|peer| peer.bit.is_none()).count();
         let place = self.peers.iter_mut().enumerate().find(|(_, peer)| peer.is_none());
-        if !self.allowed_uids.contains(&uid) {
-            conn.session.expel(now, ErrorCode::PERMISSION, "this user may not subscribe");
+        if !self.allowed_uids.contains(&cred.uid) {
+            self.turn_away(now, socket, ErrorCode::PERMISSION, "this user may not subscribe")
         } else if let Some((index, place)) = place.filter(|_| unsubscribed < MAX_UNSUBSCRIBED) {
+            let conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
             if let Some((registry, first)) = &self.registration {
                 conn.register(registry, Token(first + PEERS + index))?;
             }
-            *place = Some(Peer { conn, pid: pid.unwrap_or(0).into(), bit: None });
-            return Ok(());
+            *place = Some(Peer { conn, cred, bit: None });
+            Ok(())
         } else {
-            conn.session.expel(now, ErrorCode::TOO_MANY, "too many connections that do not subscribe");
+            let why = "too many connections that do not subscribe";
+            self.turn_away(now, socket, ErrorCode::TOO_MANY, why)
         }
+    }
+
+    fn turn_away(&mut self, now: Instant, socket: UnixStream, code: ErrorCode, why: &str) -> io::Result<()> {
+        let cred = PeerCred::of(&socket)?;
+        let mut conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
+        conn.session.expel(now, code, why);
         conn.flush(now);
+        self.refused(now, cred, code, &why);
         Ok(())
+    }
+
+    /// Counts and reports somebody who did not become a subscriber.
+    fn refused(&mut self, now: Instant, cred: PeerCred, code: ErrorCode, why: &dyn Display) {
+        let counters = &self.shared.counters;
+        let counter = match code {
+            ErrorCode::PERMISSION => &counters.permission,
+            ErrorCode::TOO_MANY => &counters.too_many,
+            ErrorCode::UNSUPPORTED => &counters.unsupported,
+            ErrorCode::TIMEOUT => &counters.slow,
+            ErrorCode::IO => &counters.no_descriptors,
+            _ => &counters.protocol,
+        };
+        counter.add(1);
+        self.report.refused(now, cred, why);
     }
 
     /// Sends what a session wants sent, does what its events ask for, and drops the connection when it is closed.
@@ -182,12 +220,7 @@ impl Service {
             peer.conn.flush(now);
             match peer.conn.session.poll_event() {
                 Some(PublisherEvent::Subscribe(request)) => self.admit(now, index, request),
-                Some(PublisherEvent::Closed(closed)) => {
-                    if let Some(bit) = peer.bit.take() {
-                        let clean = closed == Closed::Gone(Gone::Unsubscribed);
-                        self.release(now, bit, if clean { Leave::Unsubscribed } else { Leave::Vanished });
-                    }
-                }
+                Some(PublisherEvent::Closed(closed)) => self.closed(now, index, &closed),
                 Some(_) => {}
                 None => break,
             }
@@ -203,77 +236,82 @@ impl Service {
         }
     }
 
+    /// The session of a connection has ended.
+    fn closed(&mut self, now: Instant, index: usize, closed: &Closed) {
+        let Some(Peer { cred, bit, .. }) = self.peer(index) else { return };
+        let cred = *cred;
+        if let Some(bit) = *bit {
+            let clean = *closed == Closed::Gone(Gone::Unsubscribed);
+            let how = if clean { Leave::Unsubscribed } else { Leave::Vanished };
+            return self.release(now, bit, how, Some(closed));
+        }
+        match closed {
+            Closed::Violation(violation) => self.refused(now, cred, violation.code(), closed),
+            // Who is evicted was reported when it was.
+            Closed::Rejected(code) if *code != ErrorCode::EVICTED => self.refused(now, cred, *code, closed),
+            Closed::Gone(Gone::Timeout { .. } | Gone::NotReading) => {
+                self.refused(now, cred, ErrorCode::TIMEOUT, closed);
+            }
+            // It left by itself.
+            _ => {}
+        }
+    }
+
     /// Answers SUBSCRIBE_REQ: a bit, and the descriptors that the features in force need (D-26).
     fn admit(&mut self, now: Instant, index: usize, request: SubscribeRequest) {
-        let features = request.features;
+        // Whoever maps the region now must find it as it should be.
+        let Self { upkeep, files, roster, shared, report, .. } = self;
+        upkeep.restore(now, files, roster, shared, report);
         let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else { return };
         if peer.conn.session.is_closed() {
             // It left in the same breath, and needs no bit.
             return;
         }
-        let subscribed = match self.roster.admit(peer.pid, request) {
-            Ok(subscribed) => subscribed,
+        let hand_over = self.handouts.prepare(&peer.conn, request.features, files, shared);
+        let pid = peer.cred.pid.unwrap_or(0).into();
+        let admitted = match hand_over {
+            Ok(hand_over) => self.roster.admit(pid, request).map(|subscribed| (hand_over, subscribed)),
+            Err(error) => {
+                self.report.blocked(now, &error);
+                Err(ErrorCode::IO)
+            }
+        };
+        let (HandOver { bell, process, fds }, subscribed) = match admitted {
+            Ok(admitted) => admitted,
             Err(code) => {
                 let _ = peer.conn.session.admit(now, Err(code));
                 return;
             }
         };
-        peer.bit = Some(subscribed.bit);
-        // A claim that met it half joined waits for it.
-        let _ = self.shared.publisher_bell.ring();
+        let bit = subscribed.bit;
+        peer.bit = Some(bit);
         let _ = peer.conn.session.admit(now, Ok(subscribed));
-        if let Err(error) = self.hand_over(index, subscribed.bit, features) {
-            let Some(peer) = self.peer(index) else { return };
-            // It has its bit already, so the refusal is an ERROR. Out of descriptors, most likely.
-            peer.conn.session.expel(
-                now,
-                ErrorCode::IO,
-                &format!("the publisher can't hand out descriptors: {error}"),
-            );
+        for (purpose, fd) in fds {
+            let _ = peer.conn.session.offer_fd(Announcement::single(purpose), fd);
         }
-        if let Some(member) = self.roster.members().find(|member| member.bit == subscribed.bit) {
+        self.shared.set_bell(bit, Some(bell));
+        if let (Some(process), Some((registry, first))) = (&process, &self.registration) {
+            let token = Token(first + PROCESSES + usize::from(bit.get()));
+            let fd = process.as_fd().as_raw_fd();
+            // Without it the connection alone tells (D-20).
+            let _ = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
+        }
+        *process_of(&mut self.processes, bit) = process;
+        // A claim that met it half joined waits for it.
+        let _ = self.shared.claim_bell.ring();
+        if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
+            self.report.joined(member);
+            self.shared.counters.joined.add(1);
             self.shared.push_event(MemberEvent::Joined(member.clone()));
         }
         self.members_changed();
     }
 
-    /// Sends the descriptors, and starts watching the process.
-    fn hand_over(&mut self, index: usize, bit: SubscriberBit, features: Features) -> io::Result<()> {
-        let bell = EventFd::new()?;
-        let mut fds = Vec::new();
-        if features.contains(Features::FD_PASSING) {
-            fds.push((FdPurpose::REGION, self.files.region_fd().try_clone_to_owned()?));
-            fds.push((FdPurpose::HOST_POOL, self.pool.try_clone()?));
-        }
-        if features.contains(Features::WAKE_HINT) {
-            fds.push((
-                FdPurpose::PUBLISHER_WAKE_UP,
-                self.shared.publisher_bell.as_fd().try_clone_to_owned()?,
-            ));
-        }
-        fds.push((FdPurpose::WAKE_UP, bell.as_fd().try_clone_to_owned()?));
-        // Rung once, for frames published since the bit is active.
-        bell.ring()?;
-        self.shared.set_bell(bit, Some(bell));
-        *process_of(&mut self.processes, bit) = None;
-        let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else { return Ok(()) };
-        // An older kernel has none for a process outside our pid namespace: then its connection alone tells (D-20).
-        if let Ok(process) = PidFd::of_peer(&peer.conn) {
-            if let Some((registry, first)) = &self.registration {
-                let token = Token(first + PROCESSES + usize::from(bit.get()));
-                registry.register(&mut SourceFd(&process.as_fd().as_raw_fd()), token, Interest::READABLE)?;
-            }
-            *process_of(&mut self.processes, bit) = Some(process);
-        }
-        for (purpose, fd) in fds {
-            let _ = peer.conn.session.offer_fd(Announcement::single(purpose), fd);
-        }
-        Ok(())
-    }
-
-    /// Takes `bit` back.
-    fn release(&mut self, now: Instant, bit: SubscriberBit, how: Leave) {
+    /// Takes `bit` back. `closed` is how its connection ended, if that is the reason.
+    fn release(&mut self, now: Instant, bit: SubscriberBit, how: Leave, closed: Option<&Closed>) {
         if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
+            self.report.left(member, how, closed);
+            self.shared.counters.left(how);
             self.shared.push_event(MemberEvent::Left(member.clone(), how));
         }
         let departure = if how == Leave::Unsubscribed { Departure::Clean } else { Departure::Abrupt };
@@ -287,7 +325,7 @@ impl Service {
         }
         self.members_changed();
         // A claim may be waiting for exactly this one.
-        let _ = self.shared.publisher_bell.ring();
+        let _ = self.shared.claim_bell.ring();
     }
 
     /// The process behind `bit` is gone; what it said before counts (D-20).
@@ -308,11 +346,22 @@ impl Service {
         *process_of(&mut self.processes, bit) = None;
     }
 
+    /// Finds what no event tells.
+    fn look_after(&mut self, now: Instant) {
+        let Self { upkeep, files, roster, shared, report, .. } = self;
+        for bit in upkeep.look_after(now, files, roster, shared, report) {
+            if let Some(peer) = self.peers.iter_mut().flatten().find(|peer| peer.bit == Some(bit)) {
+                peer.conn.session.expel(now, ErrorCode::PROTOCOL, "its wake-up eventfd was filled");
+            }
+        }
+        self.settle_all(now);
+    }
+
     /// Every descriptor that is watched, and its token, counted from the first.
     fn sources(&self) -> impl Iterator<Item = (usize, RawFd)> {
         let processes = (PROCESSES..).zip(&self.processes);
         let peers = (PEERS..).zip(&self.peers);
-        [(LISTENER, self.listener.as_raw_fd()), (BELL, self.shared.service_bell.as_fd().as_raw_fd())]
+        [(LISTENER, self.entrance.raw_fd()), (BELL, self.shared.service_bell.as_fd().as_raw_fd())]
             .into_iter()
             .chain(
                 processes
@@ -394,15 +443,23 @@ impl EventSource for Service {
             self.peers.fill_with(|| None);
         }
         self.settle_all(now);
-        if self.accept_again.is_some_and(|due| due <= now) && self.accept(now) == Turn::Again {
-            self.accept_again = Some(now);
+        if self.entrance.poll_timeout().is_some_and(|due| due <= now) && self.accept(now) == Turn::Again {
+            self.entrance.call_again(now);
+        }
+        if self.upkeep.due() <= now {
+            self.look_after(now);
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let sessions = self.peers.iter().flatten().filter_map(|peer| peer.conn.session.poll_timeout());
         let grace = self.grace.filter(|_| self.peers.iter().any(Option::is_some));
-        sessions.chain(self.roster.poll_timeout()).chain(self.accept_again).chain(grace).min()
+        sessions
+            .chain(self.roster.poll_timeout())
+            .chain(self.entrance.poll_timeout())
+            .chain(grace)
+            .chain([self.upkeep.due()])
+            .min()
     }
 }
 
@@ -423,5 +480,4 @@ const MAX_UNSUBSCRIBED: usize = 128;
 const MAX_PEERS: usize = MAX_UNSUBSCRIBED + SUBSCRIBERS;
 /// Connections accepted in one turn.
 const ACCEPT_BUDGET: usize = 32;
-/// How long to wait when a connection can't be accepted for want of descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const NO_DESCRIPTORS: &str = "the publisher has no file descriptor left";

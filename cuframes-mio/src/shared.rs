@@ -12,7 +12,8 @@ use cuframes_core::roster::Member;
 use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
 
-use crate::wake::EventFd;
+use crate::stats::Counters;
+use crate::wake::{EventFd, ring_all};
 
 /// Shared by the service and the thread that claims. Nothing here is locked on the hot path unless a subscriber sleeps,
 /// which costs a system call anyway.
@@ -20,12 +21,15 @@ use crate::wake::EventFd;
 pub(crate) struct Shared {
     /// Wakes the service: somebody is accused, or it is to stop.
     pub(crate) service_bell: EventFd,
-    /// Wakes a claim that waits; every subscriber with WAKE_HINT has a copy.
+    /// Wakes a claim that waits; every subscriber with WAKE_HINT has a copy, so the service never rings it.
     pub(crate) publisher_bell: EventFd,
+    /// Wakes a claim that waits: somebody joined or is gone.
+    pub(crate) claim_bell: EventFd,
     /// The reason to stop, plus 1; 0 while there is none.
     stop: AtomicU64,
-    /// The eventfd of each subscriber, by bit.
-    bells: [Mutex<Option<EventFd>>; SUBSCRIBERS],
+    /// The eventfd of each subscriber, by bit. No lock is held while one is rung.
+    bells: [Mutex<Option<Arc<EventFd>>>; SUBSCRIBERS],
+    pub(crate) counters: Counters,
     members: Mutex<Vec<Member>>,
     changed: Condvar,
     /// What happened to subscribers, until the caller asks; the oldest is dropped when there are too many.
@@ -59,6 +63,8 @@ impl Shared {
         Ok(Arc::new(Self {
             service_bell: EventFd::new()?,
             publisher_bell: EventFd::new()?,
+            claim_bell: EventFd::new()?,
+            counters: Counters::default(),
             stop: AtomicU64::new(0),
             bells: array::from_fn(|_| Mutex::new(None)),
             members: Mutex::new(Vec::new()),
@@ -69,17 +75,24 @@ impl Shared {
 
     /// Sets or takes away the eventfd of `bit`; before the bit becomes active, and after it stopped being so.
     pub(crate) fn set_bell(&self, bit: SubscriberBit, bell: Option<EventFd>) {
+        let bell = bell.map(Arc::new);
         *self.bell(bit) = bell;
     }
 
     /// Wakes the subscribers in `bits` (§5 step 5).
     pub(crate) fn wake(&self, bits: u64) {
-        for bit in SubscriberBit::in_bitmap(bits) {
-            if let Some(bell) = &*self.bell(bit) {
-                // It can only fail on a descriptor that is not an eventfd, and this one is our own.
-                let _ = bell.ring();
-            }
-        }
+        let mut rung = 0;
+        let mut bells =
+            SubscriberBit::in_bitmap(bits).filter_map(|bit| self.bell(bit).clone()).inspect(|_| rung += 1);
+        ring_all(&array::from_fn(|_| bells.next()));
+        drop(bells);
+        self.counters.wake_ups.add(rung);
+    }
+
+    /// Undoes what the subscriber with `bit` did so that ringing it would wait, and says whether it had.
+    pub(crate) fn unblock(&self, bit: SubscriberBit) -> bool {
+        let bell = self.bell(bit).clone();
+        bell.is_some_and(|bell| bell.unblock().unwrap_or(false))
     }
 
     pub(crate) fn set_members(&self, members: Vec<Member>) {
@@ -122,7 +135,7 @@ impl Shared {
     }
 
     #[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 entries")]
-    fn bell(&self, bit: SubscriberBit) -> MutexGuard<'_, Option<EventFd>> {
+    fn bell(&self, bit: SubscriberBit) -> MutexGuard<'_, Option<Arc<EventFd>>> {
         lock(&self.bells[usize::from(bit.get())])
     }
 }

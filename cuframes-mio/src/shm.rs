@@ -7,18 +7,22 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuframes_core::error::{Place, Problem};
-use cuframes_core::shm::Region;
+use cuframes_core::ring::Testimony;
+use cuframes_core::shm::header::SlotMemory;
 use cuframes_core::shm::layout::{HeaderWords, REGION_SIZE, RegionWords, SlotWords, SubscriberWords};
+use cuframes_core::shm::{Region, StreamHeader};
+use cuframes_core::wire::MessageType;
 use cuframes_core::{Key, Violation};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, open};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate, fstat, fstatvfs, memfd_create, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, madvise};
 
 use crate::error::{Distrust, Error};
+use crate::host::{check_seals, seal};
 
 /// A region in memory that other processes read and write too. It stays mapped until this is dropped, whatever happens
 /// to its file.
@@ -75,15 +79,85 @@ impl MappedRegion {
         Self::map(file, path)
     }
 
+    /// A region without a name, for what only the publisher may say (X-6). Others can only read it: `initialise` fills
+    /// it, and then it is sealed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if memory is short, or an error of the operating system.
+    pub(crate) fn sealed(key: &Key, initialise: impl FnOnce(&Self)) -> Result<(Self, OwnedFd), Error> {
+        let name = format!("cuframes-{key}-witness");
+        let path = PathBuf::from(format!("memfd:{name}"));
+        let fd = memfd_create(&name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|errno| Error::io("create", &path, errno))?;
+        allocate(&fd, REGION_SIZE, &path)?;
+        let file = File::from(fd);
+        let map = Self::map(&file, &path)?;
+        initialise(&map);
+        let fd = OwnedFd::from(file);
+        seal(&fd, &path)?;
+        Ok((map, fd))
+    }
+
     fn words(&self) -> &RegionWords<AtomicU64> {
         let words = self.map.as_ptr().cast::<RegionWords<AtomicU64>>();
         // SAFETY: every constructor maps `REGION_SIZE` bytes, which is the size of `RegionWords<AtomicU64>` (asserted
         // in core). `mmap` returned the address, so it is not null and a multiple of the page size, hence of 8. The map
-        // is readable and writable, and lives as long as `self`, which the reference borrows. The type is made of
+        // is readable, and lives as long as `self`, which the reference borrows. It is writable, too, but for that of a
+        // `Witness`, which lets nobody have the words and only does relaxed loads of them: these are allowed (see "Atomic
+        // accesses to read-only memory" in `std::sync::atomic`). The type is made of
         // `AtomicU64` only: every bit pattern is valid, and whatever other threads and processes store meanwhile is an
         // atomic access as well, for nobody in this process makes another reference into the map. A peer that shortens
         // the file gets us a SIGBUS, which ends the process: not undefined behaviour.
         unsafe { &*words }
+    }
+}
+
+/// What the publisher says about its slots, where nobody else can write (X-6): a subscriber's view of a
+/// [sealed](MappedRegion::sealed) region. It is mapped read-only, so nothing here may do more than load a word, relaxed.
+#[derive(Debug)]
+pub(crate) struct Witness(MappedRegion);
+
+impl Witness {
+    /// Maps the witness that came over the socket.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] if others can write it or it is too short, or an error of the operating system.
+    pub(crate) fn open(key: &Key, fd: &OwnedFd) -> Result<Self, Error> {
+        let path = Path::new("the publisher's witness");
+        check_seals(fd, "seals of the witness").map_err(|violation| Error::violation(key, violation))?;
+        let size = fstat(fd).map_err(|errno| Error::io("look at", path, errno))?.st_size;
+        let available = u64::try_from(size).unwrap_or(0);
+        if available < REGION_BYTES {
+            let problem = Problem::Truncated { needed: REGION_BYTES, available };
+            return Err(Error::violation(key, Violation::new(MessageType::EVENT_FD, "witness", problem)));
+        }
+        match MmapOptions::new().len(REGION_SIZE).map_raw_read_only(fd) {
+            Ok(map) => Ok(Self(MappedRegion { map })),
+            Err(error) => Err(Error::io("map", path, error)),
+        }
+    }
+
+    /// The stream's header.
+    ///
+    /// # Errors
+    /// As [`StreamHeader::read`], which only loads.
+    pub(crate) fn header(&self) -> Result<StreamHeader, Violation> {
+        StreamHeader::read(&self.0)
+    }
+
+    /// The static part of a slot.
+    pub(crate) fn memory(&self, slot: usize) -> SlotMemory {
+        SlotMemory::read(&self.0, slot)
+    }
+
+    /// What it says about the frame in `slot`.
+    pub(crate) fn testimony(&self, slot: usize) -> Testimony {
+        let SlotWords { seq, pts_ns, written_bytes, .. } = self.0.slot(slot);
+        Testimony {
+            seq: seq.load(Ordering::Relaxed),
+            pts_ns: pts_ns.load(Ordering::Relaxed),
+            written_bytes: written_bytes.load(Ordering::Relaxed),
+        }
     }
 }
 

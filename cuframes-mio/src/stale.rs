@@ -9,13 +9,14 @@
 //! 3. The locked descriptor never leaves this process and maps nothing: a lock lives as long as the last copy of its
 //!    descriptor, so one that a subscriber had would outlive the publisher.
 
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -24,6 +25,7 @@ use cuframes_core::Key;
 use cuframes_core::shm::layout::{HeaderWords, MAGIC, REGION_SIZE};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::error::{Error, Holder};
 use crate::listen::{listen, probe};
@@ -36,7 +38,7 @@ use crate::shm::{MappedRegion, REGION_BYTES, allocate, open_region, region_path}
 #[derive(Debug)]
 pub(crate) struct Claimed {
     // Dropped in this order: the names before the lock that protects them.
-    _socket: OwnedName,
+    socket: OwnedName,
     region: OwnedRegion,
     _key_lock: Locked,
 }
@@ -60,7 +62,7 @@ impl Claimed {
         let mut region = OwnedRegion::create(shm, key, access, initialise)?;
         region.publish(&region_path(shm, key), key)?;
         let (socket, listener) = listen(&socket_path, key, access)?;
-        Ok((Self { _socket: socket, region, _key_lock: key_lock }, listener))
+        Ok((Self { socket, region, _key_lock: key_lock }, listener))
     }
 
     /// The region.
@@ -71,6 +73,21 @@ impl Claimed {
     /// The region's file: `shm_path` of `HELLO_RESP` (D-14).
     pub(crate) fn region_path(&self) -> &Path {
         self.region.name.path()
+    }
+
+    /// The socket's file.
+    pub(crate) fn socket_path(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// Whether somebody has deleted or replaced the region's file (P-21).
+    pub(crate) fn is_region_lost(&self) -> bool {
+        !self.region.name.is_there()
+    }
+
+    /// Whether somebody has deleted or replaced the socket's file.
+    pub(crate) fn is_socket_lost(&self) -> bool {
+        !self.socket.is_there()
     }
 
     /// The region for a subscriber, which is not the locked descriptor.
@@ -98,14 +115,16 @@ impl OwnedRegion {
         access: Access,
         initialise: impl FnOnce(&MappedRegion),
     ) -> Result<Self, Error> {
-        let (name, file) = create_hidden(shm, key)?;
-        allocate(&file, REGION_SIZE, name.path())?;
-        access.widen(name.path(), 0o660)?;
-        let shared = open_region(name.path(), OFlags::RDWR)
-            .map_err(|errno| Error::io("open the new region", name.path(), errno))?;
-        let map = Arc::new(MappedRegion::map(&shared, name.path())?);
+        remove_abandoned(shm, key);
+        let hidden = Hidden::create(shm, key)?;
+        let path = hidden.name.path();
+        allocate(&hidden.lock.file, REGION_SIZE, path)?;
+        access.widen(path, 0o660)?;
+        let shared =
+            open_region(path, OFlags::RDWR).map_err(|errno| Error::io("open the new region", path, errno))?;
+        let map = Arc::new(MappedRegion::map(&shared, path)?);
         initialise(&map);
-        let lock = Locked::new(file, name.path(), key)?;
+        let Hidden { name, lock } = hidden;
         Ok(Self { name, map, shared, _lock: lock })
     }
 
@@ -165,17 +184,66 @@ fn lock_key(path: &Path, key: &Key) -> Result<Locked, Error> {
     }
 }
 
-/// Creates the file of a new region under a name that no key has.
-fn create_hidden(shm: &Path, key: &Key) -> Result<(OwnedName, File), Error> {
-    let mut number: u32 = 0;
-    loop {
-        let path = shm.join(format!("{}.new{number}", key.region_file()));
-        match OwnedName::create(path.clone()) {
-            // It is that of a starter in another run directory, or was left behind by a crash.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number = number.wrapping_add(1),
-            created => return created.map_err(|error| Error::io("create the new region", &path, error)),
+/// The file of a new region, under a name that no key has.
+///
+/// Whoever removes a name of this kind holds the lock of its file: otherwise it could remove what somebody else has put
+/// there since it looked.
+#[derive(Debug)]
+struct Hidden {
+    // Dropped in this order: the name before the lock that protects it.
+    name: OwnedName,
+    lock: Locked,
+}
+
+impl Hidden {
+    fn create(shm: &Path, key: &Key) -> Result<Self, Error> {
+        let mut number: u32 = 0;
+        loop {
+            let path = shm.join(format!("{}{number}", hidden_prefix(key)));
+            number = number.wrapping_add(1);
+            let (name, file) = match OwnedName::create(path.clone()) {
+                Ok(created) => created,
+                // It is that of a starter in another run directory, or of another user.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(Error::io("create the new region", &path, error)),
+            };
+            match Locked::new(file, &path, key) {
+                Ok(lock) if name.is_there() => return Ok(Self { name, lock }),
+                // Before it had the lock, another starter took it for abandoned, and has removed it.
+                Ok(_) => {}
+                // The same, and it is about to remove it.
+                Err(Error::AlreadyExists { .. }) => name.abandon(),
+                Err(error) => {
+                    name.abandon();
+                    return Err(error);
+                }
+            }
         }
     }
+}
+
+/// Removes what starters of this user left that were killed before their region got its name: what nobody has the lock
+/// of. If it can't be removed it only takes memory.
+fn remove_abandoned(shm: &Path, key: &Key) {
+    let prefix = hidden_prefix(key);
+    let is_hidden = |path: &PathBuf| {
+        path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with(&prefix))
+    };
+    let paths = fs::read_dir(shm).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    for path in paths.filter(is_hidden) {
+        let Ok(file) = open_region(&path, OFlags::RDONLY) else { continue };
+        let Ok(lock) = Locked::new(file, &path, key) else { continue };
+        let is_ours = |metadata: &Metadata| metadata.is_file() && metadata.uid() == geteuid().as_raw();
+        let metadata = lock.file.metadata();
+        if metadata.is_ok_and(|metadata| is_ours(&metadata) && Inode::of(&metadata).is_named(&path)) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// How the names of regions begin that are not complete yet. A key has no dot in it, so they are not those of another.
+fn hidden_prefix(key: &Key) -> String {
+    format!("{}.new", key.region_file())
 }
 
 /// Removes the region at `path` if its publisher is dead. Succeeds too if somebody else removed or replaced it: the

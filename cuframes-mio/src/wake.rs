@@ -2,14 +2,22 @@
 //!
 //! A ring is a hint: whoever wakes up drains the descriptor first and looks at the shared words afterwards, so that a
 //! ring between the two is never lost (P-16).
+//!
+//! Both sides share one open file description, and with it the flag `O_NONBLOCK`: a peer can take the flag away and
+//! fill the counter, and then a plain write waits for ever (the kernel takes no RWF_NOWAIT for writing an eventfd). So
+//! nobody writes before asking whether there is room. Who fills it between the two has to be as quick as that, and is
+//! undone by [`EventFd::unblock`].
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
+use std::{array, slice};
 
+use cuframes_core::shm::layout::SUBSCRIBERS;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{Errno, read, retry_on_intr, write};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, read, retry_on_intr, write};
 
 /// An eventfd that never blocks.
 #[derive(Debug)]
@@ -24,16 +32,14 @@ impl EventFd {
         Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
-    /// One that came from the publisher. A plain v1 publisher may have made it blocking, and then a read would hang.
+    /// One that came from the publisher. A plain v1 publisher may have made it blocking.
     ///
     /// # Errors
     /// The descriptor's flags can't be changed.
     pub(crate) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        let flags = fcntl_getfl(&fd)?;
-        if !flags.contains(OFlags::NONBLOCK) {
-            fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
-        }
-        Ok(Self(fd))
+        let bell = Self(fd);
+        bell.make_non_blocking()?;
+        Ok(bell)
     }
 
     /// Wakes whoever sleeps on it.
@@ -41,8 +47,15 @@ impl EventFd {
     /// # Errors
     /// The descriptor is no eventfd.
     pub(crate) fn ring(&self) -> io::Result<()> {
+        // The counter is full: the other side is woken anyway (P-16).
+        if !is_ready(&self.0, PollFlags::OUT)? {
+            return Ok(());
+        }
+        self.add_one()
+    }
+
+    fn add_one(&self) -> io::Result<()> {
         match retry_on_intr(|| write(&self.0, &1_u64.to_ne_bytes())) {
-            // EAGAIN: the counter is full, so the other side is woken anyway (P-16).
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -53,11 +66,69 @@ impl EventFd {
     /// # Errors
     /// The descriptor can't be read.
     pub(crate) fn drain(&self) -> io::Result<()> {
-        match retry_on_intr(|| read(&self.0, &mut [0; size_of::<u64>()])) {
+        let mut counter = [0; size_of::<u64>()];
+        let mut buffers = [IoSliceMut::new(&mut counter)];
+        // The offset that means none.
+        match retry_on_intr(|| preadv2(&self.0, &mut buffers, u64::MAX, ReadWriteFlags::NOWAIT)) {
+            Ok(_) | Err(Errno::AGAIN) => return Ok(()),
+            // Linux before 5.8, or a filter that does not know this system call.
+            Err(_) if !is_ready(&self.0, PollFlags::IN)? => return Ok(()),
+            Err(_) => {}
+        }
+        match retry_on_intr(|| read(&self.0, &mut counter)) {
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
+
+    /// Undoes what a peer did so that a write would wait: sets the flag again, and drains the counter if it is full,
+    /// which lets a write that waits go on. Says whether it was full: nobody gets there by ringing.
+    ///
+    /// # Errors
+    /// The descriptor is no eventfd.
+    pub(crate) fn unblock(&self) -> io::Result<bool> {
+        self.make_non_blocking()?;
+        let is_full = !is_ready(&self.0, PollFlags::OUT)?;
+        if is_full {
+            self.drain()?;
+        }
+        Ok(is_full)
+    }
+
+    fn make_non_blocking(&self) -> io::Result<()> {
+        let flags = fcntl_getfl(&self.0)?;
+        if !flags.contains(OFlags::NONBLOCK) {
+            fcntl_setfl(&self.0, flags | OFlags::NONBLOCK)?;
+        }
+        Ok(())
+    }
+}
+
+/// Rings every one of `bells`, which are all at the front; one system call more than there are. Allocates nothing.
+pub(crate) fn ring_all(bells: &[Option<Arc<EventFd>>; SUBSCRIBERS]) {
+    let Some(Some(first)) = bells.first() else { return };
+    let bells = || bells.iter().map_while(Option::as_ref);
+    let mut others = bells();
+    let mut polled: [_; SUBSCRIBERS] =
+        array::from_fn(|_| PollFd::new(others.next().unwrap_or(first), PollFlags::OUT));
+    let polled = polled.get_mut(..bells().count()).unwrap_or_default();
+    if retry_on_intr(|| poll(polled, Some(&Timespec::default()))).is_err() {
+        return;
+    }
+    for (bell, polled) in bells().zip(polled) {
+        // A full one has woken its sleeper already (P-16).
+        if polled.revents().contains(PollFlags::OUT) {
+            // It can only fail on a descriptor that is not an eventfd, and these are our own.
+            let _ = bell.add_one();
+        }
+    }
+}
+
+/// Whether `events` are there now.
+fn is_ready(fd: &OwnedFd, events: PollFlags) -> io::Result<bool> {
+    let mut polled = PollFd::new(fd, events);
+    retry_on_intr(|| poll(slice::from_mut(&mut polled), Some(&Timespec::default())))?;
+    Ok(polled.revents().contains(events))
 }
 
 impl AsFd for EventFd {
@@ -103,11 +174,63 @@ mod tests {
         assert!(is_readable(&bell));
     }
 
+    /// Takes the flag away and fills the counter, as a peer can.
+    fn stuff(bell: &EventFd) {
+        fcntl_setfl(bell, OFlags::empty()).unwrap();
+        write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    }
+
+    fn all(bells: &[&Arc<EventFd>]) -> [Option<Arc<EventFd>>; SUBSCRIBERS] {
+        array::from_fn(|number| bells.get(number).map(|bell| Arc::clone(bell)))
+    }
+
     #[test]
     fn a_blocking_one_from_a_peer_does_not_block_us() {
         let bell = EventFd::from_fd(eventfd(0, EventfdFlags::CLOEXEC).unwrap()).unwrap();
         bell.drain().unwrap();
         bell.ring().unwrap();
         assert!(is_readable(&bell));
+    }
+
+    #[test]
+    fn one_that_a_peer_made_blocking_later_does_not_block_us_either() {
+        let bell = EventFd::new().unwrap();
+        fcntl_setfl(&bell, OFlags::empty()).unwrap();
+        bell.drain().unwrap();
+        stuff(&bell);
+        bell.ring().unwrap();
+        bell.drain().unwrap();
+        bell.drain().unwrap();
+        assert!(!is_readable(&bell));
+    }
+
+    #[test]
+    fn ringing_all_rings_each_that_has_room() {
+        let bells: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();
+        stuff(&bells[1]);
+        ring_all(&all(&[]));
+        ring_all(&all(&bells.iter().collect::<Vec<_>>()));
+        assert!(bells.iter().all(|bell| is_readable(&**bell)));
+        let mut counter = [0; 8];
+        for (bell, expected) in bells.iter().zip([1, u64::MAX - 1, 1]) {
+            read(&**bell, &mut counter).unwrap();
+            assert_eq!(u64::from_ne_bytes(counter), expected);
+        }
+    }
+
+    #[test]
+    fn a_write_that_waits_goes_on_once_the_bell_is_unblocked() {
+        let bell = Arc::new(EventFd::new().unwrap());
+        assert!(!bell.unblock().unwrap());
+        stuff(&bell);
+        let writing = std::thread::spawn({
+            let bell = Arc::clone(&bell);
+            move || bell.add_one()
+        });
+        while !writing.is_finished() {
+            bell.unblock().unwrap();
+        }
+        writing.join().unwrap().unwrap();
+        assert!(fcntl_getfl(&*bell).unwrap().contains(OFlags::NONBLOCK));
     }
 }

@@ -17,7 +17,7 @@ fn shuts_down<K: Weakening>() {
         let shutting_down = reader.ring.is_shutting_down();
         (shutting_down, [reader.read_next(), reader.read_next()].into_iter().flatten().count())
     });
-    let LoomRing { roster, mut writer, place: _ } = ring;
+    let LoomRing { mut roster, mut writer, place: _ } = ring;
     let publishing = thread::spawn(move || [writer.publish(), writer.publish()]);
     publishing.join().unwrap();
     roster.shut_down();

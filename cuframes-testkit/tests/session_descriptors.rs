@@ -31,12 +31,12 @@ fn violation(field: &'static str, problem: Problem) -> SubscriberEvent<u32> {
 }
 
 #[test]
-fn twenty_descriptors_may_come_before_the_first_of_their_messages_and_no_more() {
+fn twenty_one_descriptors_may_come_before_the_first_of_their_messages_and_no_more() {
     let mut subscriber = subscriber_in("Ready");
-    let piecemeal: Vec<u32> = (0..21).collect();
-    feed(&mut subscriber, &[0x20], &piecemeal[..20]);
+    let piecemeal: Vec<u32> = (0..22).collect();
+    feed(&mut subscriber, &[0x20], &piecemeal[..21]);
     assert_eq!(events(&mut subscriber), []);
-    feed(&mut subscriber, &[0], &piecemeal[20..]);
+    feed(&mut subscriber, &[0], &piecemeal[21..]);
     assert_eq!(events(&mut subscriber), [violation("fd", Problem::FdSurplus)]);
 }
 

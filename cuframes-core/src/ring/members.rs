@@ -74,11 +74,9 @@ impl<W: Word> Members<W> {
         bits & !self.waking.load(Acquire) != 0
     }
 
-    /// Begins the next term of `bit` and returns its number, 1 for the first. Roster only, before [`join`](Self::join).
-    pub(crate) fn next_term(&self, bit: SubscriberBit) -> u64 {
-        let next = self.term(bit) + 1;
-        get(&self.term, bit).store(next, Relaxed);
-        next
+    /// Begins the next term of `bit`; the first is 1. Roster only, before [`join`](Self::join).
+    pub(crate) fn begin_term(&self, bit: SubscriberBit) {
+        get(&self.term, bit).store(self.term(bit) + 1, Relaxed);
     }
 
     /// Makes `bit` active and returns its `initial_seq`; its slot in the region says `last_seen_seq = initial_seq`.
@@ -124,7 +122,7 @@ impl<W: Word> Members<W> {
     }
 
     /// How often `bit` was assigned.
-    pub(super) fn term(&self, bit: SubscriberBit) -> u64 {
+    pub(crate) fn term(&self, bit: SubscriberBit) -> u64 {
         get(&self.term, bit).load(Relaxed)
     }
 

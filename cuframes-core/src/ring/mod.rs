@@ -10,7 +10,8 @@
 //! - **I6** A subscriber that parked is named by the next commit; a writer that parked is woken by the next
 //!   acknowledgement or release, and by whoever lets a subscriber join or go.
 //! - **I7** The writer believes nothing that it can know itself (D-23): its position, the membership and every deadline
-//!   live in its own memory. What a subscriber writes can delay or release only frames in its own name.
+//!   live in its own memory. What a subscriber writes can delay or release only frames in its own name. With a witness
+//!   a reader believes no number that the writer did not write.
 //!
 //! # Synchronization points
 //!
@@ -20,6 +21,7 @@
 //! |---|---|---|---|
 //! | publish | writer: `global_seq` Release | reader: `global_seq` Acquire | I1 |
 //! | slot-validity | writer: `seq` invalid, fence, data, `seq` Release | reader: `seq` Acquire, data, fence, `seq` again | I2 |
+//! | slot-validity, of the witness | the same, with a Release fence | the same, whatever the region says | I7 |
 //! | lease | reader: lease bit, SeqCst fence, `seq` | writer: `seq` invalid, SeqCst fence, lease bits | I3 |
 //! | release | reader: lease bit cleared, Release | writer: lease bits Acquire | I3 |
 //! | ack | reader: `last_seen_seq` or ack bit, Release | writer: the same, Acquire | I4 |
@@ -37,7 +39,7 @@ mod writer;
 
 pub use frame::{Frame, FrameLost};
 pub use members::{Accusation, Members};
-pub use reader::{Outside, RingReader, Seat};
+pub use reader::{Outside, RingReader, Seat, Testimony};
 pub use seq::Seq;
 pub use stall::{StallClock, Stalled};
 pub use writer::{Claim, Committed, RingWriter};

@@ -1,4 +1,4 @@
-//! [`RingReader`]: a subscriber's end of the ring (§5, D-4, D-5, D-7, D-17, X-2, X-3).
+//! [`RingReader`]: a subscriber's end of the ring (§5, D-4, D-5, D-7, D-17, X-2, X-3, X-6).
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -25,6 +25,23 @@ pub trait Outside: fmt::Debug + Send + Sync {
     fn is_here(&self) -> bool {
         true
     }
+    /// What the publisher says about `slot` where nobody else can write; `None` without WITNESS. Every load may be
+    /// relaxed.
+    fn testimony(&self, _slot: usize) -> Option<Testimony> {
+        None
+    }
+}
+
+/// What a witness says about a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "the driver makes it, out of a slot's words")]
+pub struct Testimony {
+    /// The word `seq`.
+    pub seq: u64,
+    /// The word `pts_ns`.
+    pub pts_ns: u64,
+    /// The word `written_bytes`.
+    pub written_bytes: u64,
 }
 
 /// A subscriber's place in the ring, shared by its reader and by every frame that it holds.
@@ -139,6 +156,10 @@ impl<R: Region, O: Outside> Seat<R, O> {
     pub(super) fn is_intact(&self, slot: usize, seq: u64) -> bool {
         // SYNC POINT: slot-validity. The fence keeps these loads after the loads of the frame's bytes.
         R::Word::fence(Acquire);
+        // The writer leaves it alone while it puts a number back.
+        if let Some(testimony) = self.outside.testimony(slot) {
+            return testimony.seq == seq;
+        }
         match self.region.slot(slot).seq.load(Relaxed) {
             // The writer wanted the slot and is putting the number back. It writes only if our lease does not count any
             // more, and then the slot of this subscriber said so before.
@@ -273,17 +294,36 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             }
             R::Word::fence(SeqCst);
             if self.look_again(slot) != seq {
-                seat.clear_lease(slot);
-                seat.wake_publisher();
-                return None;
+                return self.give_up(slot);
             }
         } else if found != seq {
             return None;
         }
-        let (pts_ns, written) = (words.pts_ns.load(Relaxed), words.written_bytes.load(Relaxed));
-        // A lease keeps these, too.
-        (seat.leases() || seat.is_intact(slot, seq))
-            .then(|| Frame::new(Arc::clone(seat), seq, slot, pts_ns.cast_signed(), written))
+        let (pts_ns, written, kept) = match seat.outside.testimony(slot) {
+            // A number that the publisher did not write names no frame (D-23).
+            Some(said) if said.seq != seq => return self.give_up(slot),
+            Some(_) => {
+                // SYNC POINT: slot-validity. What is read from here on is at least as new as the number was.
+                R::Word::fence(Acquire);
+                let said = seat.outside.testimony(slot)?;
+                (said.pts_ns, said.written_bytes, false)
+            }
+            // A lease keeps these, too.
+            None => (words.pts_ns.load(Relaxed), words.written_bytes.load(Relaxed), seat.leases()),
+        };
+        if kept || seat.is_intact(slot, seq) {
+            return Some(Frame::new(Arc::clone(seat), seq, slot, pts_ns.cast_signed(), written));
+        }
+        self.give_up(slot)
+    }
+
+    /// Gives back what [`take`](Self::take) took.
+    fn give_up(&self, slot: usize) -> Option<Frame<R, O>> {
+        if self.seat.leases() {
+            self.seat.clear_lease(slot);
+            self.seat.wake_publisher();
+        }
+        None
     }
 
     /// The slot's number; while it is invalid the writer may be putting the number back because of our lease.
@@ -302,9 +342,12 @@ impl<R: Region, O: Outside> RingReader<R, O> {
 
     /// The frame after the cursor that suits the mode best, of those that are there, and its slot.
     fn best_after_cursor(&self, newest: u64) -> Option<(u64, usize)> {
-        let found = (0..self.seat.ring_size.get().into())
-            .map(|slot| (self.seat.region.slot(slot).seq.load(Acquire), slot))
-            .filter(|(seq, _)| (self.cursor + 1..=newest).contains(seq));
+        let seat = &self.seat;
+        let found = (0..seat.ring_size.get().into())
+            .map(|slot| (seat.region.slot(slot).seq.load(Acquire), slot))
+            .filter(|(seq, _)| (self.cursor + 1..=newest).contains(seq))
+            // A number that somebody else wrote must not hide the others.
+            .filter(|(seq, slot)| seat.outside.testimony(*slot).is_none_or(|said| said.seq == *seq));
         if self.mode == SubscriberMode::STRICT_ORDER { found.min() } else { found.max() }
     }
 

@@ -26,13 +26,31 @@ pub struct RingWriter<R: Region> {
     held: [u64; SLOTS],
     /// Whether `publisher_parked` is set.
     parked: bool,
+    /// What is said about the slots once more, where nobody else can write.
+    witness: Option<R>,
 }
 
 impl<R: Region> RingWriter<R> {
     /// A writer for a fresh region, in which nothing is published yet.
     #[must_use]
     pub const fn new(region: R, members: Arc<Members<R::Word>>, ring_size: RingSize, policy: Policy) -> Self {
-        Self { region, members, ring_size, policy, newest: 0, held: [INVALID_SEQ; SLOTS], parked: false }
+        Self {
+            region,
+            members,
+            ring_size,
+            policy,
+            newest: 0,
+            held: [INVALID_SEQ; SLOTS],
+            parked: false,
+            witness: None,
+        }
+    }
+
+    /// Says everything about the slots in `witness`, too: a region like a fresh one, which nobody else can write.
+    #[must_use]
+    pub fn with_witness(mut self, witness: R) -> Self {
+        self.witness = Some(witness);
+        self
     }
 
     /// Takes a slot for the next frame and makes it invalid, so that no reader takes what is written there for a frame.
@@ -171,7 +189,11 @@ impl<R: Region> RingWriter<R> {
             words.seq.store(self.held(slot), Release);
             return Err(leases);
         }
-        // SYNC POINT: slot-validity. Whoever reads what is written from here on also sees that its lease does not count.
+        if let Some(witness) = &self.witness {
+            witness.slot(slot).seq.store(INVALID_SEQ, Relaxed);
+        }
+        // SYNC POINT: slot-validity. Whoever reads what is written from here on also sees that its lease does not count,
+        // and what the witness says.
         R::Word::fence(Release);
         self.set_held(slot, INVALID_SEQ);
         Ok(())
@@ -234,12 +256,14 @@ impl<R: Region> Claim<'_, R> {
     #[inline]
     pub fn commit(self, pts_ns: i64, written_bytes: u64) -> Committed {
         let Self { writer, seq, slot } = self;
-        let words = writer.region.slot(slot);
-        words.written_bytes.store(written_bytes, Relaxed);
-        words.ack_bitmap.store(0, Relaxed);
-        words.pts_ns.store(pts_ns.cast_unsigned(), Relaxed);
-        // SYNC POINT: slot-validity
-        words.seq.store(seq, Release);
+        for region in writer.witness.iter().chain([&writer.region]) {
+            let words = region.slot(slot);
+            words.written_bytes.store(written_bytes, Relaxed);
+            words.ack_bitmap.store(0, Relaxed);
+            words.pts_ns.store(pts_ns.cast_unsigned(), Relaxed);
+            // SYNC POINT: slot-validity. The witness is first: who finds the number here finds it there.
+            words.seq.store(seq, Release);
+        }
         // SYNC POINT: publish
         writer.region.header().global_seq.store(seq, Release);
         writer.set_held(slot, seq);

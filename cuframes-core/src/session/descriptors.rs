@@ -1,5 +1,5 @@
 //! [`Descriptors`]: which descriptors may go over a connection. Each may once, if the features in force allow it (X-1,
-//!
+//!
 
 use crate::config::{Features, RingSize};
 use crate::error::{Problem, Violation};
@@ -17,7 +17,7 @@ pub(super) struct Descriptors {
 
 impl Descriptors {
     /// The most descriptors that can go over one connection: one per slot, and one of each other purpose.
-    pub(super) const MAX: usize = 20;
+    pub(super) const MAX: usize = 21;
 
     pub(super) fn new(features: Features, ring_size: RingSize) -> Self {
         Self { features, ring_size: ring_size.get().into(), seen: 0 }
@@ -33,6 +33,7 @@ impl Descriptors {
             FdPurpose::PUBLISHER_WAKE_UP => (Features::WAKE_HINT, None),
             FdPurpose::REGION | FdPurpose::HOST_POOL => (Features::FD_PASSING, Some(1)),
             FdPurpose::CUDA_VMM => (Features::FD_PASSING.union(Features::CUDA_VMM), Some(self.ring_size)),
+            FdPurpose::WITNESS => (Features::FD_PASSING.union(Features::WITNESS), Some(1)),
             _ => return fault("fd_purpose", purpose.0),
         };
         if !self.features.contains(needed) {
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn each_descriptor_may_come_once() {
         let mut descriptors = of(ALL);
-        let others = [1, 2, 3, 5].map(|purpose| EventFd::single(FdPurpose(purpose)));
+        let others = [1, 2, 3, 5, 6].map(|purpose| EventFd::single(FdPurpose(purpose)));
         let all = || others.into_iter().chain((0..16).map(vmm));
         assert_eq!(all().count(), Descriptors::MAX);
         assert!(all().all(|message| descriptors.admit(message).is_ok()));
@@ -84,6 +85,7 @@ mod tests {
             (FdPurpose::REGION, Features::FD_PASSING),
             (FdPurpose::HOST_POOL, Features::FD_PASSING),
             (FdPurpose::PUBLISHER_WAKE_UP, Features::WAKE_HINT),
+            (FdPurpose::WITNESS, Features::FD_PASSING.union(Features::WITNESS)),
         ];
         for (purpose, needed) in cases {
             assert!(of(needed).admit(EventFd::single(purpose)).is_ok());
@@ -95,7 +97,7 @@ mod tests {
         assert!(of(Features::FD_PASSING.union(Features::CUDA_VMM)).admit(vmm(0)).is_ok());
         assert!(of(Features::CUDA_VMM).admit(vmm(0)).is_err());
         assert!(of(Features::FD_PASSING).admit(vmm(0)).is_err());
-        assert!(of(ALL).admit(EventFd::single(FdPurpose(6))).is_err());
+        assert!(of(ALL).admit(EventFd::single(FdPurpose(7))).is_err());
     }
 
     #[test]

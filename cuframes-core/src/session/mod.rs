@@ -97,7 +97,7 @@ pub use subscriber::{SubscriberEvent, SubscriberHello, SubscriberSession};
 ///
 /// A clock that runs backwards stands still: a time before the latest one that was given counts as that one.
 ///
-/// Whatever a peer sends, a session keeps at most one partial message, 64 KiB to be sent (D-29), 20 received
+/// Whatever a peer sends, a session keeps at most one partial message, 64 KiB to be sent (D-29), 21 received
 /// descriptors, and a hundred events.
 pub trait Session {
     /// What a file descriptor is to the driver. Sessions only move them; dropping one closes it.

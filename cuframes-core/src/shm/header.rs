@@ -3,9 +3,9 @@
 //! After that copy a subscriber never looks at the static part again, so a peer that scribbles over it changes nothing
 //! (D-23).
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
-use super::layout::{INVALID_SEQ, MAGIC, SLOTS, SUBSCRIBERS, copy_in, copy_out};
+use super::layout::{INVALID_SEQ, MAGIC, SLOTS, SUBSCRIBERS, copy_out, restore, restore_bytes};
 use super::region::Region;
 use super::word::Word;
 use crate::config::{Backend, Features, Ownership, Policy, RingSize};
@@ -54,24 +54,34 @@ pub struct SlotMemory {
 impl StreamHeader {
     /// Writes the header of a fresh region, all zero until now; every slot becomes invalid (D-1).
     pub fn write(&self, region: &impl Region) {
-        let header = region.header();
-        let [major, minor, patch] = self.lib_version;
-        header.lib_major_minor.store(pair(major, minor), Relaxed);
-        header.lib_patch.store(pair(patch, 0), Relaxed);
-        header.producer_pid.store(self.producer_pid, Relaxed);
-        header.ring_size.store(self.ring_size.get().into(), Relaxed);
-        header.ownership_mode.store(self.ownership.0.into(), Relaxed);
-        header.policy.store(self.policy.0, Relaxed);
-        header.max_subscribers.store(to_u64(SUBSCRIBERS), Relaxed);
-        copy_in(&header.meta, &self.meta.to_bytes());
-        copy_in(&header.ipc_event_handle, &self.ipc_event_handle.0);
-        header.features.store(self.features.0.into(), Relaxed);
-        header.backend.store(self.backend.0, Relaxed);
-        header.epoch.store(self.epoch, Relaxed);
         for slot in 0..SLOTS {
             region.slot(slot).seq.store(INVALID_SEQ, Relaxed);
         }
-        header.magic_version.store(pair(MAGIC, PROTO_VERSION), Release);
+        self.restore(region);
+    }
+
+    /// Writes the header again where somebody has written over it, and returns how many words that were: others may
+    /// write the region, and whoever attaches later needs a good one (D-23).
+    pub fn restore(&self, region: &impl Region) -> usize {
+        let header = region.header();
+        let [major, minor, patch] = self.lib_version;
+        let words = [
+            (&header.lib_major_minor, pair(major, minor)),
+            (&header.lib_patch, pair(patch, 0)),
+            (&header.producer_pid, self.producer_pid),
+            (&header.ring_size, self.ring_size.get().into()),
+            (&header.ownership_mode, self.ownership.0.into()),
+            (&header.policy, self.policy.0),
+            (&header.max_subscribers, to_u64(SUBSCRIBERS)),
+            (&header.features, self.features.0.into()),
+            (&header.backend, self.backend.0),
+            (&header.epoch, self.epoch),
+            // Last: who finds it finds the rest.
+            (&header.magic_version, pair(MAGIC, PROTO_VERSION)),
+        ];
+        restore_bytes(&header.meta, &self.meta.to_bytes())
+            + restore_bytes(&header.ipc_event_handle, &self.ipc_event_handle.0)
+            + words.into_iter().map(|(word, value)| restore(word, value)).sum::<usize>()
     }
 
     /// Copies the header out of a region and validates the copy.
@@ -111,10 +121,15 @@ impl StreamHeader {
 impl SlotMemory {
     /// Writes the static part of slot `index` of a fresh region.
     pub fn write(&self, region: &impl Region, index: usize) {
+        self.restore(region, index);
+    }
+
+    /// As [`StreamHeader::restore`], for the static part of slot `index`.
+    pub fn restore(&self, region: &impl Region, index: usize) -> usize {
         let slot = region.slot(index);
-        copy_in(&slot.mem_handle, &self.handle.0);
-        copy_in(&slot.cuda_ptr_external, &self.ptr_external);
-        slot.mem_offset.store(self.offset, Relaxed);
+        restore_bytes(&slot.mem_handle, &self.handle.0)
+            + restore_bytes(&slot.cuda_ptr_external, &self.ptr_external)
+            + restore(&slot.mem_offset, self.offset)
     }
 
     /// Copies the static part of slot `index` out; nothing in it is validated here.

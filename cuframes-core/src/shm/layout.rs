@@ -222,14 +222,35 @@ pub fn copy_out<W: Word, const N: usize>(words: &[W; N], bytes: &mut [u8]) {
 
 /// Stores little-endian bytes into words, one relaxed store each; missing bytes are zero.
 pub fn copy_in<W: Word, const N: usize>(words: &[W; N], bytes: &[u8]) {
+    for (word, value) in words.iter().zip(values(bytes)) {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Stores `value` where it does not stand already; 1 if it did not.
+pub(crate) fn restore<W: Word>(word: &W, value: u64) -> usize {
+    if word.load(Ordering::Relaxed) == value {
+        return 0;
+    }
+    word.store(value, Ordering::Release);
+    1
+}
+
+/// As [`restore`], for little-endian bytes; missing ones are zero. How many words were wrong.
+pub(crate) fn restore_bytes<W: Word, const N: usize>(words: &[W; N], bytes: &[u8]) -> usize {
+    words.iter().zip(values(bytes)).map(|(word, value)| restore(word, value)).sum()
+}
+
+/// Little-endian bytes as the values of words, and zeros after them.
+fn values(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let mut chunks = bytes.chunks(size_of::<u64>());
-    for word in words {
+    core::iter::repeat_with(move || {
         let mut value = [0; size_of::<u64>()];
         for (to, from) in value.iter_mut().zip(chunks.next().unwrap_or_default()) {
             *to = *from;
         }
-        word.store(u64::from_le_bytes(value), Ordering::Relaxed);
-    }
+        u64::from_le_bytes(value)
+    })
 }
 
 fn zeros<W: Word, const N: usize>() -> [W; N] {

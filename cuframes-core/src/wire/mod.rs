@@ -38,7 +38,7 @@ wire_number! {
         ERROR = 0xFE, "ERROR";
     }
 
-    /// What the descriptor of an EVENT_FD is (§3.7, X-1, X-3, X-4).
+    /// What the descriptor of an EVENT_FD is (§3.7, X-1, X-3, X-4, X-6).
     pub struct FdPurpose(u32) {
         /// eventfd: a new frame was published.
         WAKE_UP = 1, "wake-up";
@@ -50,6 +50,8 @@ wire_number! {
         CUDA_VMM = 4, "cuda-vmm";
         /// eventfd that wakes the publisher.
         PUBLISHER_WAKE_UP = 5, "publisher-wake-up";
+        /// The witness: what the publisher says about its slots, sealed.
+        WITNESS = 6, "witness";
     }
 
     /// Why a publisher shuts down (§3.8).

@@ -150,3 +150,49 @@ fn a_full_file_system_is_an_error_with_the_bytes_needed_and_available() {
         other => panic!("{other}"),
     }
 }
+
+fn witness() -> (MappedRegion, OwnedFd) {
+    MappedRegion::sealed(&key(), |region| region.slot(15).seq.store(7, Ordering::Relaxed)).unwrap()
+}
+
+#[test]
+fn a_witness_says_what_its_publisher_writes() {
+    let (ours, fd) = witness();
+    let view = Witness::open(&key(), &fd).unwrap();
+    assert_eq!(view.testimony(15), Testimony { seq: 7, pts_ns: 0, written_bytes: 0 });
+    ours.slot(3).seq.store(1, Ordering::Relaxed);
+    ours.slot(3).pts_ns.store(2, Ordering::Relaxed);
+    ours.slot(3).written_bytes.store(3, Ordering::Relaxed);
+    ours.slot(3).mem_offset.store(4, Ordering::Relaxed);
+    drop((ours, fd));
+    assert_eq!(view.testimony(3), Testimony { seq: 1, pts_ns: 2, written_bytes: 3 });
+    assert_eq!(view.memory(3).offset, 4);
+    assert!(view.header().is_err(), "this one has no header");
+}
+
+#[test]
+fn nobody_else_can_write_a_witness_or_make_it_shorter() {
+    let (_ours, fd) = witness();
+    assert_eq!(rustix::io::pwrite(&fd, b"x", 0), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
+    assert!(MmapOptions::new().len(REGION_SIZE).map_raw(&fd).is_err(), "a writable map");
+}
+
+#[test]
+fn what_others_could_write_or_what_is_too_short_is_no_witness() {
+    let field = |fd: OwnedFd| match Witness::open(&key(), &fd).unwrap_err() {
+        Error::Violation { violation, .. } => violation.field,
+        error => panic!("{error}"),
+    };
+    let memfd = |len| {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, len).unwrap();
+        fd
+    };
+    assert_eq!(field(memfd(REGION_BYTES)), "seals of the witness");
+    let (_dir, path) = shm_with_region(REGION_SIZE);
+    assert_eq!(field(open_region(&path, OFlags::RDWR).unwrap().into()), "seals of the witness");
+    let short = memfd(REGION_BYTES - 1);
+    seal(&short, Path::new("short")).unwrap();
+    assert_eq!(field(short), "witness");
+}

@@ -69,7 +69,7 @@ fn child_subscribes() {
     let mut rng = Rng::with_seed(seed);
     let mode = if rng.bool() { SubscriberMode::NEWEST_ONLY } else { SubscriberMode::STRICT_ORDER };
     let mut features = Features::FD_PASSING;
-    for feature in [Features::LEASE, Features::WAKE_HINT] {
+    for feature in [Features::LEASE, Features::WAKE_HINT, Features::WITNESS] {
         if rng.u8(0..4) > 0 {
             features = features.union(feature);
         }

@@ -15,7 +15,7 @@ use cuframes_mio::core::{Features, Gone};
 use cuframes_mio::{Error, Pollable, Subscriber};
 use cuframes_testkit::conformance::session::bytes::{
     ERROR, FD_PASSING, FORMAT, HOST_POOL, Hello, LEASE, PROTOCOL, REGION, Stream, UNSUPPORTED, WAKE_HINT,
-    WAKE_UP, event_fd, meta, subscribe_req, subscribe_resp,
+    WAKE_UP, WITNESSED, event_fd, meta, subscribe_req, subscribe_resp,
 };
 use cuframes_testkit::conformance::session::publisher::purposes;
 use cuframes_testkit::conformance::session::subscriber::{self, End, Subscriber as _};
@@ -294,6 +294,22 @@ fn a_pool_that_may_shrink_or_that_others_may_write_or_that_is_too_small_is_refus
         let (_subscriber, mut raw) = HostMemory::welcome((region(&[]), pool(size, seals)), |stream| stream);
         raw.expect_error(PROTOCOL, &[field]);
     }
+}
+
+#[test]
+fn what_others_could_write_is_no_witness() {
+    let (subscriber, wire) = HostMemory::start(ALL | WITNESSED, LONG, (region(&[]), pool(POOL_SIZE, SEALS)));
+    let mut raw = Raw::new(wire);
+    raw.expect(&subscriber.hello().message());
+    raw.send(&subscriber.stream().message());
+    raw.expect(&subscribe_req(1));
+    raw.send(&subscribe_resp(0, 1, 41));
+    for purpose in purposes(ALL | WITNESSED) {
+        assert!(!subscriber.is_ready(), "before purpose {purpose}");
+        raw.send_with(&event_fd(purpose), &[purpose]);
+    }
+    raw.expect_error(PROTOCOL, &["seals of the witness"]);
+    assert!(!subscriber.is_ready());
 }
 
 #[test]

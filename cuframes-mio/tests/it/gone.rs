@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use cuframes_mio::core::{Gone, Policy};
 use cuframes_mio::{Error, EventSource, FrameLost, Subscriber, Turn, now};
 use mio::{Events, Poll, Token};
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{LONG, NEWEST, STRICT, Stream, check, maps, meta, next, until};
-use crate::processes::Other;
+use crate::other::Other;
 
 /// Takes frames until the subscription ends.
 fn end(subscriber: &mut Subscriber) -> Error {
@@ -75,10 +74,9 @@ fn only_frames_in_hand_keep_the_memory_of_a_killed_publisher() {
 fn a_frozen_publisher_is_only_silent_and_the_age_of_its_last_frame_tells() {
     let stream = Stream::new();
     let publisher = Other::start("processes::child_publishes", &stream);
-    let pid = Pid::from_child(&publisher.process.0);
     let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
     check(&next(&mut subscriber));
-    kill_process(pid, Signal::STOP).unwrap();
+    publisher.stop();
     let silence = Duration::from_millis(60);
     until("silence", || subscriber.next(silence).unwrap().is_none());
     assert!(subscriber.is_attached());
@@ -87,7 +85,7 @@ fn a_frozen_publisher_is_only_silent_and_the_age_of_its_last_frame_tells() {
     assert!(subscriber.next(silence).unwrap().is_none());
     assert_eq!(subscriber.stats().frames, frames);
     assert!(subscriber.stats().last_publish_age.unwrap() >= 2 * silence);
-    kill_process(pid, Signal::CONT).unwrap();
+    publisher.go_on();
     let before = Instant::now();
     check(&next(&mut subscriber));
     assert!(subscriber.stats().last_publish_age.unwrap() <= before.elapsed());

@@ -1,14 +1,12 @@
 //! Whatever arrives at the publisher's socket, the others go on (D-15, D-29). What the sender hears is in the conformance suite.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::common::{LONG, STRICT, Stream, check, fill, until};
+use crate::raw::{RawPeer, error_in};
 use cuframes_mio::core::error::ErrorCode;
-use cuframes_mio::core::wire::MessageType;
-use cuframes_mio::core::wire::fault::ErrorMessage;
-use cuframes_mio::core::wire::framing::Decoder;
 use cuframes_mio::core::{Policy, Timeouts};
 use cuframes_mio::{Publisher, Subscriber};
 use cuframes_testkit::vectors::vector;
@@ -44,28 +42,11 @@ impl Good {
 
     /// Sends bytes on a connection of their own and returns everything that comes back until it is closed.
     fn answer_to(&self, bytes: &[u8]) -> Vec<u8> {
-        let mut socket = UnixStream::connect(self.stream.socket()).unwrap();
-        socket.set_read_timeout(Some(LONG)).unwrap();
+        let mut peer = RawPeer::connect(self.stream.socket());
         // The publisher may close before it has read everything.
-        let _ = socket.write_all(bytes);
-        let mut answer = Vec::new();
-        let mut chunk = [0; 4096];
-        while let Ok(n @ 1..) = socket.read(&mut chunk) {
-            answer.extend_from_slice(&chunk[..n]);
-        }
-        answer
+        let _ = peer.socket.write_all(bytes);
+        peer.rest()
     }
-}
-
-/// The last message of an answer, which must be an ERROR.
-fn error_in(answer: &[u8]) -> ErrorMessage {
-    let (mut decoder, mut input, mut found) = (Decoder::new(), answer, None);
-    while let Some(message) = decoder.next(&mut input).unwrap() {
-        found = Some((message.message_type, message.payload.to_vec()));
-    }
-    let (message_type, payload) = found.expect("an answer");
-    assert_eq!(message_type, MessageType::ERROR);
-    ErrorMessage::decode(&payload).unwrap()
 }
 
 #[test]

@@ -9,20 +9,31 @@
     reason = "a failure ends the test, which says what it skips"
 )]
 
+mod access;
+mod claims;
 mod common;
 mod conformance_publisher;
 mod conformance_subscriber;
 mod embed;
+mod events;
 mod fork;
+mod frozen;
 mod gone;
+mod handshakes;
 mod host_memory;
 mod hostile;
 mod hot_path;
+mod limits;
 mod loops;
+mod lost;
+mod namespaces;
+mod other;
 mod processes;
+mod raw;
 mod raw_socket;
 mod reconnect;
 mod reconnect_loops;
 mod reconnect_system;
+mod scribble;
 mod share;
 mod traces;

@@ -1,47 +1,18 @@
 //! Publishers and subscribers that are killed: the others notice and go on, and nothing of the dead stays in the way.
 
-use std::io::{BufRead, BufReader};
-use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
-use crate::common::{LONG, NEWEST, Running, STRICT, Stream, check, fill, meta, publish, told, until};
+use crate::common::{LONG, NEWEST, STRICT, Stream, check, fill, meta, publish, told, until};
+use crate::other::{Other, tell};
 use cuframes_mio::core::{Gone, Policy};
 use cuframes_mio::{Error, Publisher, Subscriber};
-
-/// Another process of this test binary, which runs one of the `child_` tests below. Killed when dropped.
-pub(crate) struct Other {
-    pub(crate) process: Running,
-    output: BufReader<ChildStdout>,
-}
-
-impl Other {
-    pub(crate) fn start(test: &str, stream: &Stream) -> Self {
-        let mut process = Running::start(stream.child(test).stdout(Stdio::piped()));
-        let output = BufReader::new(process.0.stdout.take().unwrap());
-        let mut other = Self { process, output };
-        other.wait_for_line("ready");
-        other
-    }
-
-    pub(crate) fn wait_for_line(&mut self, expected: &str) {
-        let mut line = String::new();
-        while line.trim_end() != expected {
-            line.clear();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "the other process ended");
-        }
-    }
-
-    pub(crate) fn kill(self) {
-        drop(self.process);
-    }
-}
 
 #[test]
 #[ignore = "needs a process of its own: started by the tests below, and killed"]
 fn child_publishes() {
     let (key, dir) = told();
     let mut publisher = Publisher::builder(key, meta()).run_dir(dir).create().unwrap().serve().unwrap();
-    println!("\nready");
+    tell("ready");
     loop {
         let mut claim = publisher.claim().unwrap();
         fill(&mut claim);
@@ -55,9 +26,9 @@ fn child_publishes() {
 fn child_holds_a_frame() {
     let (key, dir) = told();
     let mut subscriber = Subscriber::builder(key).mode(STRICT).run_dir(dir).connect().unwrap();
-    println!("\nready");
+    tell("ready");
     let frame = subscriber.next(LONG).unwrap().unwrap();
-    println!("\nholds");
+    tell("holds");
     std::thread::sleep(LONG);
     drop(frame);
 }

@@ -9,7 +9,7 @@ use cuframes_mio::core::{Features, Format, FrameMeta, Gone, Policy, Timeouts};
 use cuframes_mio::{Error, EventSource, Frame, FrameLost, Publisher, StreamEvent, Subscriber};
 
 use crate::common::{LONG, NEWEST, STRICT, Stream, check, events, maps, next, publish, until};
-use crate::processes::Other;
+use crate::other::Other;
 
 /// The first frame that is of another publisher than `last`.
 fn next_after(subscriber: &mut Subscriber, last: Option<u64>) -> Frame {
@@ -33,7 +33,7 @@ fn it_goes_on_with_twenty_publishers_that_are_killed_one_after_the_other() {
         let frame = next_after(&mut subscriber, publishers.last().map(|(epoch, _)| *epoch));
         assert_eq!(frame.lost(), 0, "frames of another publisher are no gap");
         assert_eq!(maps(&stream.key), 2, "nothing of the one before");
-        publishers.push((frame.epoch(), publisher.process.0.id()));
+        publishers.push((frame.epoch(), publisher.pid()));
         publisher.kill();
         // The second one is there before the loss of the first is noticed.
         until("the loss", || {

@@ -10,7 +10,7 @@ use mio::{Events, Poll, Token};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::common::{LONG, NEWEST, Stream, check, publish, until};
-use crate::processes::Other;
+use crate::other::Other;
 
 const PUBLISHERS: usize = 5;
 

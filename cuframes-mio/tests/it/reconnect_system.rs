@@ -11,7 +11,7 @@ use rustix::fs::inotify::{self, CreateFlags};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use crate::common::{NEWEST, Running, STRICT, Stream, check, maps, next, publish, told, until};
-use crate::processes::Other;
+use crate::other::Other;
 
 /// Nothing but inotify makes it look again.
 fn only_inotify() -> Reconnect {

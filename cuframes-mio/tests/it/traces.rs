@@ -11,20 +11,24 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber as Collector};
 
 use crate::common::{NEWEST, Stream, next, publish, until};
-use crate::processes::Other;
+use crate::other::Other;
 
-/// Keeps every event of this thread as a line.
+/// Keeps every event that it is told of as a line.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+pub(crate) struct Lines(pub(crate) Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Lines {
     /// Those since the last call, of the level `least` and above.
     fn take(&self, least: Level) -> Vec<(Level, String)> {
         let mut lines = std::mem::take(&mut *self.0.lock().unwrap());
-        lines.retain(|(level, _)| *level <= least);
+        // What publishers of this thread say is not what is looked at here.
+        lines.retain(|(level, line)| *level <= least && !line.starts_with(OF_PUBLISHERS));
         lines
     }
 }
+
+/// The target of a publisher's events.
+pub(crate) const OF_PUBLISHERS: &str = "cuframes_mio::report ";
 
 impl Collector for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -38,7 +42,7 @@ impl Collector for Lines {
                 write!(self.0, "{field}={value:?} ").unwrap();
             }
         }
-        let mut text = Text(String::new());
+        let mut text = Text(format!("{} ", event.metadata().target()));
         event.record(&mut text);
         self.0.lock().unwrap().push((*event.metadata().level(), text.0));
     }
@@ -108,7 +112,7 @@ fn every_turn_in_the_life_of_a_subscriber_is_told_with_its_cause() {
     assert_lines(&told[..1], &stream, &[(Level::INFO, &ended)]);
 
     let publisher = Other::start("processes::child_publishes", &stream);
-    let pid = format!("publisher={} ", publisher.process.0.id());
+    let pid = format!("publisher={} ", publisher.pid());
     drop(next(&mut subscriber));
     publisher.kill();
     until("the end", || {

@@ -23,7 +23,7 @@ pub fn publisher(data: &[u8]) {
         0 => session.admit(now, Ok(subscribed())).unwrap_or_default(),
         1 => session.admit(now, Err(ErrorCode(i32::from(argument) - 128))).unwrap_or_default(),
         2 => {
-            let purpose = FdPurpose(u32::from(argument) % 7);
+            let purpose = FdPurpose(u32::from(argument) % 8);
             session.offer_fd(EventFd { purpose, index: argument.into(), count: 8 }, 1).unwrap_or_default();
         }
         3 => session.shutdown(now, ShutdownReason(argument.into())),

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use ::loom::sync::{Condvar, Mutex};
-use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat};
+use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Testimony};
 use cuframes_core::roster::Roster;
-use cuframes_core::shm::Word;
+use cuframes_core::shm::{Region, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
 use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberBit, SubscriberMode};
 
@@ -31,6 +31,8 @@ pub struct LoomRing<K: Weakening> {
 pub struct Place<K: Weakening> {
     /// The region.
     pub region: Arc<LoomRegion<K>>,
+    /// What only the publisher writes, if there is such a thing.
+    witness: Option<Arc<LoomRegion<K>>>,
     /// The frames.
     pub frames: Frames<K>,
     /// Wakes the publisher.
@@ -52,7 +54,7 @@ pub struct LoomWriter<K: Weakening> {
 #[derive(Debug)]
 pub struct LoomReader<K: Weakening> {
     /// The shipped reader.
-    pub ring: RingReader<Arc<LoomRegion<K>>, Driver>,
+    pub ring: RingReader<Arc<LoomRegion<K>>, Driver<K>>,
     place: Arc<Place<K>>,
 }
 
@@ -79,12 +81,31 @@ impl<K: Weakening> LoomRing<K> {
     /// If `slots` is not 1..=16.
     #[must_use]
     pub fn new(slots: u64, policy: Policy, modelled: &[Field]) -> Self {
+        Self::build(slots, policy, modelled, None)
+    }
+
+    /// As [`new`](Self::new), with a witness whose words of the fields in `witnessed` are the checker's.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn witnessed(slots: u64, policy: Policy, modelled: &[Field], witnessed: &[Field]) -> Self {
+        Self::build(slots, policy, modelled, Some(witnessed))
+    }
+
+    fn build(slots: u64, policy: Policy, modelled: &[Field], witnessed: Option<&[Field]>) -> Self {
         let ring_size = RingSize::new(slots).unwrap();
         let region = Arc::new(LoomRegion::new(ring_size.get(), modelled));
         let roster = Roster::new(Arc::clone(&region), QUARANTINE);
-        let ring = RingWriter::new(Arc::clone(&region), Arc::clone(roster.membership()), ring_size, policy);
+        let mut ring =
+            RingWriter::new(Arc::clone(&region), Arc::clone(roster.membership()), ring_size, policy);
+        let witness = witnessed.map(|fields| Arc::new(LoomRegion::new(ring_size.get(), fields)));
+        if let Some(witness) = &witness {
+            ring = ring.with_witness(Arc::clone(witness));
+        }
         let place = Arc::new(Place {
             region,
+            witness,
             frames: Frames::new(ring_size),
             publisher_bell: Arc::default(),
             bells: array::from_fn(|_| Bell::default()),
@@ -116,7 +137,8 @@ impl<K: Weakening> Place<K> {
         features: Features,
     ) -> LoomReader<K> {
         let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
-        let (region, driver) = (Arc::clone(&self.region), Driver(Arc::clone(&self.publisher_bell)));
+        let region = Arc::clone(&self.region);
+        let driver = Driver { bell: Arc::clone(&self.publisher_bell), witness: self.witness.clone() };
         let seat = Seat::new(region, driver, self.ring_size, subscribed.bit, initial_seq, features, false);
         LoomReader { ring: RingReader::new(seat, mode), place: Arc::clone(self) }
     }
@@ -184,7 +206,7 @@ impl<K: Weakening> LoomReader<K> {
     }
 
     /// Reads a frame and releases it.
-    pub fn read(&self, frame: Frame<Arc<LoomRegion<K>>, Driver>) -> Seen {
+    pub fn read(&self, frame: Frame<Arc<LoomRegion<K>>, Driver<K>>) -> Seen {
         let halves = self.place.frames.read(frame.slot());
         let (seq, pts_ns, lost) = (frame.seq().get(), frame.pts_ns(), frame.lost());
         Seen { seq, pts_ns, lost, halves, released: frame.release() }
@@ -261,15 +283,27 @@ impl Bell {
 
 /// What a subscriber's driver supplies.
 #[derive(Debug)]
-pub struct Driver(Arc<Bell>);
+pub struct Driver<K: Weakening> {
+    bell: Arc<Bell>,
+    witness: Option<Arc<LoomRegion<K>>>,
+}
 
-impl Outside for Driver {
+impl<K: Weakening> Outside for Driver<K> {
     fn now(&self) -> Instant {
         Instant::ZERO
     }
 
     fn wake_publisher(&self) {
-        self.0.ring();
+        self.bell.ring();
+    }
+
+    fn testimony(&self, slot: usize) -> Option<Testimony> {
+        let words = self.witness.as_ref()?.slot(slot);
+        Some(Testimony {
+            seq: words.seq.load(Relaxed),
+            pts_ns: words.pts_ns.load(Relaxed),
+            written_bytes: words.written_bytes.load(Relaxed),
+        })
     }
 }
 

@@ -56,6 +56,8 @@ pub const FD_PASSING: u32 = 1;
 pub const LEASE: u32 = 2;
 /// No system call for a peer that is awake.
 pub const WAKE_HINT: u32 = 4;
+/// The numbers of the slots where only the publisher can write.
+pub const WITNESSED: u32 = 32;
 
 /// `fd_purpose` (§3.7): a frame was published.
 pub const WAKE_UP: u32 = 1;
@@ -65,6 +67,8 @@ pub const REGION: u32 = 2;
 pub const HOST_POOL: u32 = 3;
 /// The eventfd of the publisher.
 pub const PUBLISHER_WAKE_UP: u32 = 5;
+/// The witness.
+pub const WITNESS: u32 = 6;
 
 /// What HELLO_REQ says (§3.3).
 #[derive(Clone, Debug)]
@@ -179,7 +183,7 @@ pub fn event_fd_of(purpose: u32, index: u32, count: u32) -> Vec<u8> {
 /// EVENT_FD for a purpose of which there is one: 0 of 1, and nothing at all for an eventfd (§3.7).
 #[must_use]
 pub fn event_fd(purpose: u32) -> Vec<u8> {
-    event_fd_of(purpose, 0, [REGION, HOST_POOL].contains(&purpose).into())
+    event_fd_of(purpose, 0, [REGION, HOST_POOL, WITNESS].contains(&purpose).into())
 }
 
 /// SHUTDOWN (§3.8).

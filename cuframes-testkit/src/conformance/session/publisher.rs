@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::bytes::{
     FD_PASSING, HELLO_REQ, HOST_POOL, Hello, PUBLISHER_WAKE_UP, REGION, SUBSCRIBE_REQ, Stream, UNSUBSCRIBE,
-    WAKE_HINT, WAKE_UP, event_fd, shutdown, subscribe_req,
+    WAKE_HINT, WAKE_UP, WITNESS, WITNESSED, event_fd, shutdown, subscribe_req,
 };
 use super::{LONG, Party, Raw, Wire};
 
@@ -159,6 +159,9 @@ pub fn purposes(features: u32) -> Vec<u32> {
     let mut purposes = Vec::new();
     if features & FD_PASSING != 0 {
         purposes.extend([REGION, HOST_POOL]);
+        if features & WITNESSED != 0 {
+            purposes.push(WITNESS);
+        }
     }
     if features & WAKE_HINT != 0 {
         purposes.push(PUBLISHER_WAKE_UP);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{ALL, Connected, End, PURPOSES, Subscriber};
 use crate::conformance::session::bytes::{
     FD_PASSING, HOST_POOL, LEASE, PROTOCOL, PUBLISHER_WAKE_UP, REGION, SUBSCRIBE_RESP, WAKE_HINT, WAKE_UP,
-    any, begun, event_fd, event_fd_of, message, patched, resized, shutdown, subscribe_req, subscribe_resp,
+    WITNESS, any, begun, event_fd, event_fd_of, message, patched, resized, shutdown, subscribe_req,
+    subscribe_resp,
 };
 use crate::conformance::session::{JUNK, LONG, Party, Raw};
 
@@ -114,7 +115,7 @@ pub fn a_message_without_its_descriptor_is_a_violation<S: Subscriber>() {
 pub fn a_descriptor_of_an_unknown_purpose_is_closed_and_no_harm<S: Subscriber>() {
     for state in ["Subscribe", "Attaching", "Ready", "ShuttingDown"] {
         let (subscriber, mut raw) = Connected::<S>::in_state(state, LONG);
-        for purpose in [0, 6, 99, u32::MAX] {
+        for purpose in [0, 7, 99, u32::MAX] {
             raw.send_with(&event_fd_of(purpose, 7, 3), &[JUNK]);
         }
         raw.expect_silence();
@@ -147,10 +148,16 @@ pub fn an_event_fd_of_another_length_is_malformed<S: Subscriber>() {
     }
 }
 
-/// §3.7: purposes 2 and 3 come with FD_PASSING, 4 with CUDA_VMM, 5 with WAKE_HINT; D-32: nothing else is in force.
+/// §3.7: purposes 2 and 3 come with FD_PASSING, 4 with CUDA_VMM, 5 with WAKE_HINT, 6 with WITNESS; D-32: nothing else is in
+/// force.
 pub fn a_descriptor_that_is_not_in_force_is_a_violation_and_closed<S: Subscriber>() {
-    let cases =
-        [(LEASE, REGION), (LEASE | WAKE_HINT, HOST_POOL), (ALL, 4), (FD_PASSING | LEASE, PUBLISHER_WAKE_UP)];
+    let cases = [
+        (LEASE, REGION),
+        (LEASE | WAKE_HINT, HOST_POOL),
+        (ALL, 4),
+        (FD_PASSING | LEASE, PUBLISHER_WAKE_UP),
+        (ALL, WITNESS),
+    ];
     for (features, purpose) in cases {
         let (subscriber, mut raw) = asked_for_its_bit::<S>(features);
         raw.send_with(&event_fd(purpose), &[JUNK]);

@@ -1,0 +1,75 @@
+//! [`HandOver`]: the descriptors that a new subscriber gets (D-26), and the process behind it (D-20).
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use cuframes_core::Features;
+use cuframes_core::wire::FdPurpose;
+use rustix::io::Errno;
+
+use crate::liveness::PidFd;
+use crate::shared::Shared;
+use crate::stale::Claimed;
+use crate::wake::EventFd;
+
+/// What every subscriber of a stream gets a copy of.
+#[derive(Debug)]
+pub(crate) struct Handouts {
+    /// The frames.
+    pub(crate) pool: OwnedFd,
+    /// The witness.
+    pub(crate) witness: OwnedFd,
+}
+
+/// Everything for one subscriber, made before anything is promised to it.
+#[derive(Debug)]
+pub(crate) struct HandOver {
+    /// Wakes the subscriber.
+    pub(crate) bell: EventFd,
+    /// `None` where it can't be watched: then the connection alone tells (D-20).
+    pub(crate) process: Option<PidFd>,
+    /// What to send, in this order.
+    pub(crate) fds: Vec<(FdPurpose, OwnedFd)>,
+}
+
+impl Handouts {
+    /// Makes what the features in force on `connection` need.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn prepare(
+        &self,
+        connection: &impl AsFd,
+        features: Features,
+        files: &Claimed,
+        shared: &Shared,
+    ) -> io::Result<HandOver> {
+        let bell = EventFd::new()?;
+        let mut fds = Vec::new();
+        if features.contains(Features::FD_PASSING) {
+            fds.push((FdPurpose::REGION, files.region_fd().try_clone_to_owned()?));
+            fds.push((FdPurpose::HOST_POOL, self.pool.try_clone()?));
+        }
+        if features.contains(Features::FD_PASSING.union(Features::WITNESS)) {
+            fds.push((FdPurpose::WITNESS, self.witness.try_clone()?));
+        }
+        if features.contains(Features::WAKE_HINT) {
+            let bell = shared.publisher_bell.as_fd().try_clone_to_owned()?;
+            fds.push((FdPurpose::PUBLISHER_WAKE_UP, bell));
+        }
+        fds.push((FdPurpose::WAKE_UP, bell.as_fd().try_clone_to_owned()?));
+        // Rung once, for frames published since the bit is active.
+        bell.ring()?;
+        let process = match PidFd::of_peer(connection) {
+            Ok(process) => Some(process),
+            Err(error) if is_out_of_descriptors(&error) => return Err(error),
+            // An older kernel has none for a process outside our pid namespace.
+            Err(_) => None,
+        };
+        Ok(HandOver { bell, process, fds })
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
