@@ -72,7 +72,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (1..=31_u32, any::<u64>()).prop_map(|(bit, initial_seq)| Op::Admit(Ok((bit, initial_seq)))),
         1 => prop_oneof![negative(), Just(0), Just(3)].prop_map(|code| Op::Admit(Err(code))),
         8 => [number(), number(), number()].prop_map(Op::OfferFd),
-        12 => (1..=5_u32).prop_map(|purpose| Op::OfferFd([purpose, 0, u32::from([2, 3].contains(&purpose))])),
+        12 => (1..=6_u32).prop_map(|purpose| Op::OfferFd([purpose, 0, u32::from([2, 3, 6].contains(&purpose))])),
         8 => Just(Op::Attached),
         1 => number().prop_map(Op::ShutDown),
         1 => negative().prop_map(Op::Expel),

@@ -283,6 +283,7 @@ impl Descriptors {
             2 | 3 => (in_force(1) && count == 1 && index == 0, 0),
             4 => (in_force(1 | 8) && count == self.ring_size && index < count, index),
             5 => (in_force(4), 0),
+            6 => (in_force(1 | 32) && count == 1 && index == 0, 0),
             _ => (false, 0),
         };
         if !allowed || self.seen.contains(&(purpose, index)) {

@@ -131,7 +131,7 @@ impl Model {
         let fd = self.link.fds.pop_front().ok_or(PROTOCOL)?;
         let what = [0, 4, 8].map(|at| u32_at(payload, at).unwrap());
         let [purpose, ..] = what;
-        if !(1..=5).contains(&purpose) {
+        if !(1..=6).contains(&purpose) {
             self.link.skip(EVENT_FD);
             return Ok(());
         }
