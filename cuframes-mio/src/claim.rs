@@ -53,6 +53,10 @@ impl Claim<'_> {
     }
 
     fn commit_at(self, now: Instant, pts_ns: i64, written_bytes: u64) -> u64 {
+        if !self.shared.home.is_here() {
+            // Of a child that was forked meanwhile nobody shall see anything (P-20).
+            return self.seq();
+        }
         let committed = self.claim.commit(pts_ns, written_bytes.min(self.meta.frame_size_bytes));
         let seq = committed.seq.get();
         self.shared.counters.published(seq, now);

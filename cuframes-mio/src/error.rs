@@ -242,7 +242,7 @@ impl fmt::Display for Error {
             }
             Self::Forked { key } => write!(
                 f,
-                "stream {key}: the subscriber belongs to the process that this one was forked from; subscribe here again"
+                "stream {key}: it belongs to the process that this one was forked from; subscribe or publish here anew"
             ),
             Self::Stalled { key, stalled, timeout, members } => {
                 write!(f, "stream {key}: no slot became free within {timeout:?}: {stalled}")?;

@@ -30,6 +30,9 @@ use crate::wake::EventFd;
 ///
 /// Dropping it says SHUTDOWN without waiting for anybody; [`shut_down`](Self::shut_down) and turning until
 /// [`is_finished`](Self::is_finished) waits for the subscribers first (D-12).
+///
+/// A child that was forked, and did not start another program, must not use its parent's publisher: it can't claim, every
+/// call that may fail does so, and dropping it says nothing to anybody.
 #[derive(Debug)]
 pub struct Publisher {
     // Dropped first, while the pool is still mapped.
@@ -54,8 +57,11 @@ impl Publisher {
     ///
     /// # Errors
     /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted. The
-    /// event loop wakes up when it is worth trying again.
+    /// event loop wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
     pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_>, Stalled> {
+        if !self.producer.shared.home.is_here() {
+            return Err(Stalled::FORKED);
+        }
         let Self { service, producer, look_again, .. } = self;
         *look_again = None;
         producer.claim_or(|Waiting { writer, stall, .. }, stalled| {
@@ -103,7 +109,9 @@ impl Publisher {
     /// Says SHUTDOWN to everybody and accepts nobody any more. Go on handling events until
     /// [`is_finished`](Self::is_finished), then drop it.
     pub fn shut_down(&mut self, now: Instant, reason: ShutdownReason) {
-        self.service.shut_down(now, reason);
+        if self.producer.shared.home.is_here() {
+            self.service.shut_down(now, reason);
+        }
     }
 
     /// Whether it was shut down, and every subscriber is gone or had its grace period (D-12).
@@ -115,8 +123,9 @@ impl Publisher {
     /// Runs the control plane in a thread, so that the caller only claims and commits.
     ///
     /// # Errors
-    /// If the thread or its event loop can't be made.
+    /// If the thread or its event loop can't be made, or in a forked child ([`Error::Forked`]).
     pub fn serve(self) -> Result<ServedPublisher, Error> {
+        self.producer.here()?;
         let Self { service, mut producer, .. } = self;
         producer.deregister();
         ServedPublisher::start(service, producer)
@@ -127,12 +136,14 @@ impl EventSource for Publisher {
     const TOKENS: usize = Service::TOKENS + Producer::TOKENS;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
+        self.producer.here().map_err(io::Error::other)?;
         self.first_token = first_token.0;
         self.service.register(registry, first_token)?;
         self.producer.register(registry, Token(first_token.0 + Service::TOKENS))
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
+        self.producer.here().map_err(io::Error::other)?;
         if token.0 >= self.first_token + Service::TOKENS {
             for bell in self.producer.bells() {
                 bell.drain()?;
@@ -143,6 +154,9 @@ impl EventSource for Publisher {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        if !self.producer.shared.home.is_here() {
+            return;
+        }
         self.service.handle_timeout(now);
         // Whoever is over its deadline is evicted, whether the caller claims again or not.
         if self.producer.stall.deadline().is_some_and(|due| due <= now) {
@@ -197,6 +211,11 @@ impl Producer {
     ) -> Self {
         let stall = StallClock::new(timeouts);
         Self { key, meta, writer, stall, pool, shared, stalling: false, registry: None }
+    }
+
+    /// Fails in a child that was forked from the process that publishes (P-20).
+    pub(crate) fn here(&self) -> Result<(), Error> {
+        if self.shared.home.is_here() { Ok(()) } else { Err(Error::Forked { key: self.key.clone() }) }
     }
 
     /// What has happened so far.
@@ -254,7 +273,10 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        self.deregister();
+        // A forked child shares the event loop with its parent.
+        if self.shared.home.is_here() {
+            self.deregister();
+        }
     }
 }
 

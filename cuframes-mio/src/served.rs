@@ -22,7 +22,7 @@ use crate::stats::PublisherStats;
 use crate::wake::sleep;
 
 /// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does, and waits as
-/// long.
+/// long; but not in a forked child, which can't use it any more than a [`Publisher`](crate::Publisher).
 #[derive(Debug)]
 pub struct ServedPublisher {
     producer: Producer,
@@ -46,7 +46,7 @@ impl ServedPublisher {
     /// deadline and evicted (D-31). Makes no system call when a slot is free.
     ///
     /// # Errors
-    /// Only if the control plane has failed.
+    /// Only if the control plane has failed, or in a forked child ([`Error::Forked`]).
     pub fn claim(&mut self) -> Result<Claim<'_>, Error> {
         self.claim_timeout(Duration::MAX)
     }
@@ -58,6 +58,7 @@ impl ServedPublisher {
     /// [`Error::Stalled`] names who was in the way; nothing has changed then. Otherwise as [`claim`](Self::claim).
     pub fn claim_timeout(&mut self, timeout: Duration) -> Result<Claim<'_>, Error> {
         let Self { producer, thread } = self;
+        producer.here()?;
         let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
         if !is_served() {
             return Err(Error::system(&producer.key, io::Error::other(NOT_SERVED)));
@@ -96,8 +97,11 @@ impl ServedPublisher {
     ///
     /// # Errors
     /// [`Stalled`] names who must acknowledge or release first. Whoever stays in the way of the attempts for longer than
-    /// its deadline is evicted (D-31).
+    /// its deadline is evicted (D-31). In a forked child it is [`Stalled::FORKED`].
     pub fn try_claim(&mut self) -> Result<Claim<'_>, Stalled> {
+        if !self.producer.shared.home.is_here() {
+            return Err(Stalled::FORKED);
+        }
         self.producer.claim_or(|Waiting { writer, stall, shared, .. }, stalled| {
             if stall.stalled(clock::now(), &stalled, writer.members()) {
                 // If it can't be rung the control plane is gone, and the next claim says so.
@@ -149,13 +153,18 @@ impl ServedPublisher {
     /// Nothing is left in the file system afterwards.
     ///
     /// # Errors
-    /// If the control plane has failed.
+    /// If the control plane has failed, or in a forked child ([`Error::Forked`]).
     pub fn shut_down(mut self, reason: ShutdownReason) -> Result<(), Error> {
+        self.producer.here()?;
         self.stop(reason).map_err(|error| Error::system(&self.producer.key, error))
     }
 
     fn stop(&mut self, reason: ShutdownReason) -> io::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
+        if !self.producer.shared.home.is_here() {
+            // The thread is the parent's, and so is the stream (P-20).
+            return Ok(());
+        }
         self.producer.shared.request_stop(reason)?;
         thread
             .join()

@@ -382,6 +382,10 @@ impl Service {
 impl Drop for Service {
     /// Says goodbye without waiting for anybody, unless it was shut down before.
     fn drop(&mut self) {
+        if !self.shared.home.is_here() {
+            // The peers are the parent's (P-20).
+            return;
+        }
         self.shut_down(clock::now(), ShutdownReason::NORMAL);
     }
 }

@@ -12,6 +12,7 @@ use cuframes_core::roster::Member;
 use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
 
+use crate::shm::Home;
 use crate::stats::Counters;
 use crate::wake::{EventFd, ring_all};
 
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     /// The eventfd of each subscriber, by bit. No lock is held while one is rung.
     bells: [Mutex<Option<Arc<EventFd>>>; SUBSCRIBERS],
     pub(crate) counters: Counters,
+    /// The process that publishes: not a child that it has forked (P-20).
+    pub(crate) home: Home,
     members: Mutex<Vec<Member>>,
     changed: Condvar,
     /// What happened to subscribers, until the caller asks; the oldest is dropped when there are too many.
@@ -65,6 +68,7 @@ impl Shared {
             publisher_bell: EventFd::new()?,
             claim_bell: EventFd::new()?,
             counters: Counters::default(),
+            home: Home::new()?,
             stop: AtomicU64::new(0),
             bells: array::from_fn(|_| Mutex::new(None)),
             members: Mutex::new(Vec::new()),

@@ -26,6 +26,9 @@ impl Stalled {
         Self { waiting_for_acks: 0, waiting_for_leases: leases, seq: 0 }
     }
 
+    /// Nobody is in the way, but this process has no ring to claim in: it was forked from the one that has (P-20).
+    pub const FORKED: Self = Self::on_leases(0);
+
     /// Bit per subscriber that is in the way.
     #[must_use]
     pub const fn bits(&self) -> u64 {
@@ -35,6 +38,9 @@ impl Stalled {
 
 impl fmt::Display for Stalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::FORKED {
+            return f.write_str("the ring belongs to the process that this one was forked from");
+        }
         let mut separator = "the ring is full: ";
         for (bits, what) in
             [(self.waiting_for_acks, "no acknowledgement"), (self.waiting_for_leases, "lease held")]

@@ -1,10 +1,12 @@
-//! A child that was forked can't harm the subscriber of its parent (P-20).
+//! A child that was forked can't harm the subscriber or the publisher of its parent (P-20).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;
+use std::time::Duration;
 
 use cuframes_mio::core::RingSize;
-use cuframes_mio::{Error, EventSource, FrameLost, Publisher, Reconnect, Subscriber, now};
+use cuframes_mio::core::wire::ShutdownReason;
+use cuframes_mio::{Error, EventSource, FrameLost, Pollable, Publisher, Reconnect, Stalled, Subscriber, now};
 use fork::Fork;
 use mio::{Poll, Token};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -60,4 +62,92 @@ fn a_forked_child_hears_that_the_subscriber_is_not_its_own_and_changes_nothing()
     let stream = Stream::new();
     let status = Running::start(stream.child("fork::child_forks").stdout(Stdio::null())).end();
     assert!(status.success(), "{status}");
+}
+
+/// Runs `in_child` in a forked child, which must not fail.
+fn in_a_child(in_child: impl FnOnce()) {
+    let child = match fork::fork().unwrap() {
+        Fork::Parent(pid) => pid,
+        Fork::Child => {
+            let outcome = catch_unwind(AssertUnwindSafe(in_child));
+            std::process::exit(i32::from(outcome.is_err()));
+        }
+    };
+    let (_, status) = waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap();
+    assert_eq!(status.exit_status(), Some(0));
+}
+
+#[test]
+#[ignore = "forks: see a_forked_child_can_not_publish_and_does_not_end_the_stream"]
+fn child_forks_with_a_served_publisher() {
+    let (key, dir) = told();
+    let mut publisher =
+        Publisher::builder(key.clone(), meta()).run_dir(&dir).create().unwrap().serve().unwrap();
+    let mut subscriber = Subscriber::builder(key).run_dir(&dir).connect().unwrap();
+    publish(&mut publisher);
+    check(&next(&mut subscriber));
+    let claim = publisher.claim().unwrap();
+    let mut before = Some(claim);
+    in_a_child(|| {
+        // It was taken before, and nobody shall see it.
+        before.take().unwrap().commit();
+    });
+    assert!(subscriber.try_next().unwrap().is_none());
+    let mut publisher = Some(publisher);
+    in_a_child(|| {
+        let mut publisher = publisher.take().unwrap();
+        assert!(matches!(publisher.claim(), Err(Error::Forked { .. })));
+        assert!(matches!(publisher.claim_timeout(LONG), Err(Error::Forked { .. })));
+        assert_eq!(publisher.try_claim().unwrap_err(), Stalled::FORKED);
+        drop(publisher);
+    });
+    let mut publisher = publisher.unwrap();
+    assert_eq!(publish(&mut publisher), 2);
+    check(&next(&mut subscriber));
+    publisher.shut_down(ShutdownReason::NORMAL).unwrap();
+}
+
+#[test]
+#[ignore = "forks: see a_forked_child_can_not_publish_and_does_not_end_the_stream"]
+fn child_forks_with_a_publisher_in_its_loop() {
+    let (key, dir) = told();
+    let publisher = Publisher::builder(key.clone(), meta()).run_dir(&dir).create().unwrap();
+    let mut publisher = Pollable::new(publisher).unwrap();
+    let connecting = std::thread::spawn(move || Subscriber::builder(key).run_dir(dir).connect().unwrap());
+    while !connecting.is_finished() {
+        let _ = publisher.wait(Some(Duration::from_millis(5))).unwrap();
+    }
+    let mut subscriber = connecting.join().unwrap();
+    let mut publisher = Some(publisher);
+    in_a_child(|| {
+        let mut publisher = publisher.take().unwrap().into_inner();
+        assert_eq!(publisher.try_claim(now()).unwrap_err(), Stalled::FORKED);
+        let poll = Poll::new().unwrap();
+        assert!(publisher.register(poll.registry(), Token(0)).is_err());
+        assert!(publisher.handle_event(Token(0), now()).is_err());
+        publisher.handle_timeout(now());
+        publisher.shut_down(now(), ShutdownReason::NORMAL);
+        assert!(matches!(publisher.serve(), Err(Error::Forked { .. })));
+    });
+    let mut publisher = publisher.unwrap();
+    publisher.with(|publisher| publisher.try_claim(now()).unwrap().commit()).unwrap();
+    assert_eq!(next(&mut subscriber).seq(), 1);
+    assert!(subscriber.next(Duration::from_millis(20)).unwrap().is_none(), "nobody has said SHUTDOWN");
+    drop(subscriber);
+    // The loop still hears of everything.
+    until("the subscriber to be gone", || {
+        let _ = publisher.wait(Some(LONG)).unwrap();
+        publisher.get_ref().members().count() == 0
+    });
+}
+
+#[test]
+fn a_forked_child_can_not_publish_and_does_not_end_the_stream() {
+    for test in
+        ["fork::child_forks_with_a_served_publisher", "fork::child_forks_with_a_publisher_in_its_loop"]
+    {
+        let stream = Stream::new();
+        let status = Running::start(stream.child(test).stdout(Stdio::null())).end();
+        assert!(status.success(), "{test}: {status}");
+    }
 }
