@@ -193,8 +193,8 @@ impl Service {
         let cred = PeerCred::of(&socket)?;
         let mut conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
         conn.session.expel(now, code, why);
-        conn.flush(now);
         self.refused(now, cred, code, &why);
+        conn.flush(now);
         Ok(())
     }
 

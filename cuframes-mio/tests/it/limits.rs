@@ -67,7 +67,7 @@ fn two_hundred_connections_that_say_nothing_are_turned_away_in_time_or_at_once()
         assert_eq!(error_in(&peer.rest()).code, ErrorCode::TIMEOUT);
     }
     good.goes_on(4);
-    assert_eq!(good.publisher.stats().refused.slow, 128);
+    until("all to be counted", || good.publisher.stats().refused.slow == 128);
 }
 
 #[test]
@@ -131,8 +131,6 @@ fn who_fills_its_eventfd_as_fast_as_it_can_is_sent_away() {
         // Between a look of the publisher and its write, now and then.
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
-                stuff(&own);
-                let _ = rustix::io::read(&own, &mut [0; 8]);
                 stuff(&own);
             }
         });

@@ -77,11 +77,9 @@ pub(crate) fn error_in(answer: &[u8]) -> ErrorMessage {
 
 /// Makes an eventfd blocking, and fills it: a plain write to it would wait for ever.
 pub(crate) fn stuff(bell: &OwnedFd) {
-    fcntl_setfl(bell, OFlags::empty()).unwrap();
-    // In two steps: it may have been rung before.
-    let mut counter = [0; 8];
     fcntl_setfl(bell, OFlags::NONBLOCK).unwrap();
-    let _ = rustix::io::read(bell, &mut counter);
+    // It may have been rung before, or filled.
+    let _ = rustix::io::read(bell, &mut [0; 8]);
     let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
     fcntl_setfl(bell, OFlags::empty()).unwrap();
 }
