@@ -5,13 +5,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use cuframes_core::Instant;
 use cuframes_core::session::Session;
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
+use mio::Interest;
 
 use crate::fdpass;
 use crate::pollable::Turn;
@@ -29,10 +28,6 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
     pub(crate) fn new(socket: UnixStream, session: S) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { session, socket, fds: VecDeque::new() })
-    }
-
-    pub(crate) fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(&mut SourceFd(&self.socket.as_raw_fd()), token, INTEREST)
     }
 
     /// Reads what there is, within a budget, and sends what the session answers.

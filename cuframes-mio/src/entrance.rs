@@ -1,7 +1,7 @@
 //! [`Entrance`]: accepting connections, also when no descriptor is left for them.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -68,11 +68,6 @@ impl Entrance {
         self.again = Some(now);
     }
 
-    /// The descriptor to watch.
-    pub(crate) fn raw_fd(&self) -> RawFd {
-        self.listener.as_raw_fd()
-    }
-
     fn without(&mut self, errno: Errno, now: Instant) -> Caller {
         if errno == Errno::WOULDBLOCK {
             return Caller::Nobody;
@@ -92,6 +87,13 @@ impl Entrance {
                 },
             }
         }
+    }
+}
+
+impl AsFd for Entrance {
+    /// The descriptor to watch.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 

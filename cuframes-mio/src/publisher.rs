@@ -1,7 +1,6 @@
 //! [`Publisher`]: shares frames under a key.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use cuframes_core::ring::{RingWriter, StallClock, Stalled};
 use cuframes_core::roster::Member;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Instant, Key, Timeouts};
-use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
 use crate::builder::PublisherBuilder;
@@ -17,7 +15,7 @@ use crate::claim::Claim;
 use crate::clock;
 use crate::error::Error;
 use crate::host::HostPool;
-use crate::pollable::{EventSource, Turn};
+use crate::pollable::{EventSource, Registration, Turn};
 use crate::served::ServedPublisher;
 use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
@@ -38,7 +36,6 @@ pub struct Publisher {
     // Dropped first, while the pool is still mapped.
     service: Service,
     producer: Producer,
-    first_token: usize,
     /// When to look again whether a claim is possible, although nobody rang.
     look_again: Option<Instant>,
 }
@@ -50,7 +47,7 @@ impl Publisher {
     }
 
     pub(crate) const fn new(service: Service, producer: Producer) -> Self {
-        Self { service, producer, first_token: 0, look_again: None }
+        Self { service, producer, look_again: None }
     }
 
     /// Takes a slot for the next frame.
@@ -137,14 +134,13 @@ impl EventSource for Publisher {
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.producer.here().map_err(io::Error::other)?;
-        self.first_token = first_token.0;
         self.service.register(registry, first_token)?;
         self.producer.register(registry, Token(first_token.0 + Service::TOKENS))
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
         self.producer.here().map_err(io::Error::other)?;
-        if token.0 >= self.first_token + Service::TOKENS {
+        if self.producer.registration.as_ref().is_some_and(|bells| bells.number(token).is_some()) {
             for bell in self.producer.bells() {
                 bell.drain()?;
             }
@@ -197,7 +193,7 @@ pub(crate) struct Producer {
     /// A claim has failed, and none has succeeded since.
     stalling: bool,
     /// Where the bells are registered.
-    registry: Option<Registry>,
+    registration: Option<Registration>,
 }
 
 impl Producer {
@@ -210,7 +206,7 @@ impl Producer {
         shared: Arc<Shared>,
     ) -> Self {
         let stall = StallClock::new(timeouts);
-        Self { key, meta, writer, stall, pool, shared, stalling: false, registry: None }
+        Self { key, meta, writer, stall, pool, shared, stalling: false, registration: None }
     }
 
     /// Fails in a child that was forked from the process that publishes (P-20).
@@ -225,21 +221,20 @@ impl Producer {
     }
 
     /// Registers the bells that end a stall.
-    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+    fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.deregister();
-        for (number, bell) in (token.0..).zip(self.bells()) {
-            registry.register(&mut SourceFd(&bell.as_fd().as_raw_fd()), Token(number), Interest::READABLE)?;
+        let registration = Registration::new(registry, first_token)?;
+        for (number, bell) in self.bells().into_iter().enumerate() {
+            registration.add(bell, number, Interest::READABLE)?;
         }
-        self.registry = Some(registry.try_clone()?);
+        self.registration = Some(registration);
         Ok(())
     }
 
     /// Subscribers have copies of a bell, so closing ours would not end its registration.
     fn deregister(&mut self) {
-        if let Some(registry) = self.registry.take() {
-            for bell in self.bells() {
-                let _ = registry.deregister(&mut SourceFd(&bell.as_fd().as_raw_fd()));
-            }
+        if let Some(registration) = self.registration.take() {
+            self.bells().into_iter().for_each(|bell| registration.remove(bell));
         }
     }
 

@@ -6,7 +6,7 @@
 use std::array;
 use std::fmt::Display;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::wire::control::EventFd as Announcement;
 use cuframes_core::{Gone, Instant, SubscriberBit, Timeouts};
-use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 
@@ -29,7 +28,7 @@ use crate::conn::{self, Conn};
 use crate::entrance::{Caller, Entrance};
 use crate::handover::{HandOver, Handouts};
 use crate::liveness::{PeerCred, PidFd};
-use crate::pollable::{EventSource, Turn};
+use crate::pollable::{EventSource, Registration, Turn};
 use crate::report::Report;
 use crate::shared::{Leave, MemberEvent, Shared};
 use crate::shm::MappedRegion;
@@ -50,7 +49,7 @@ pub(crate) struct Service {
     peers: [Option<Peer>; MAX_PEERS],
     /// The process behind each bit that is taken or quarantined.
     processes: [Option<PidFd>; SUBSCRIBERS],
-    registration: Option<(Registry, usize)>,
+    registration: Option<Registration>,
     upkeep: Upkeep,
     /// While shutting down: when to stop waiting for the subscribers.
     grace: Option<Instant>,
@@ -178,8 +177,8 @@ impl Service {
             self.turn_away(now, socket, ErrorCode::PERMISSION, "this user may not subscribe")
         } else if let Some((index, place)) = place.filter(|_| unsubscribed < MAX_UNSUBSCRIBED) {
             let conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
-            if let Some((registry, first)) = &self.registration {
-                conn.register(registry, Token(first + PEERS + index))?;
+            if let Some(registration) = &self.registration {
+                registration.add(&conn, PEERS + index, conn::INTEREST)?;
             }
             *place = Some(Peer { conn, cred, bit: None });
             Ok(())
@@ -290,11 +289,9 @@ impl Service {
             let _ = peer.conn.session.offer_fd(Announcement::single(purpose), fd);
         }
         self.shared.set_bell(bit, Some(bell));
-        if let (Some(process), Some((registry, first))) = (&process, &self.registration) {
-            let token = Token(first + PROCESSES + usize::from(bit.get()));
-            let fd = process.as_fd().as_raw_fd();
+        if let (Some(process), Some(registration)) = (&process, &self.registration) {
             // Without it the connection alone tells (D-20).
-            let _ = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
+            let _ = registration.add(process, PROCESSES + usize::from(bit.get()), Interest::READABLE);
         }
         *process_of(&mut self.processes, bit) = process;
         // A claim that met it half joined waits for it.
@@ -358,16 +355,13 @@ impl Service {
     }
 
     /// Every descriptor that is watched, and its token, counted from the first.
-    fn sources(&self) -> impl Iterator<Item = (usize, RawFd)> {
+    fn sources(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let processes = (PROCESSES..).zip(&self.processes);
         let peers = (PEERS..).zip(&self.peers);
-        [(LISTENER, self.entrance.raw_fd()), (BELL, self.shared.service_bell.as_fd().as_raw_fd())]
+        [(LISTENER, self.entrance.as_fd()), (BELL, self.shared.service_bell.as_fd())]
             .into_iter()
-            .chain(
-                processes
-                    .filter_map(|(number, process)| Some((number, process.as_ref()?.as_fd().as_raw_fd()))),
-            )
-            .chain(peers.filter_map(|(number, peer)| Some((number, peer.as_ref()?.conn.as_fd().as_raw_fd()))))
+            .chain(processes.filter_map(|(number, process)| Some((number, process.as_ref()?.as_fd()))))
+            .chain(peers.filter_map(|(number, peer)| Some((number, peer.as_ref()?.conn.as_fd()))))
     }
 
     fn members_changed(&self) {
@@ -394,23 +388,21 @@ impl EventSource for Service {
     const TOKENS: usize = PEERS + MAX_PEERS;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
-        let first = first_token.0;
-        if let Some((old, _)) = self.registration.replace((registry.try_clone()?, first)) {
-            for (_, fd) in self.sources() {
-                // One that is not registered there needs nothing.
-                let _ = old.deregister(&mut SourceFd(&fd));
-            }
+        if let Some(old) = self.registration.replace(Registration::new(registry, first_token)?) {
+            self.sources().for_each(|(_, fd)| old.remove(fd));
         }
-        for (number, fd) in self.sources() {
+        let Some(registration) = &self.registration else { return Ok(()) };
+        self.sources().try_for_each(|(number, fd)| {
             let interest = if number < PEERS { Interest::READABLE } else { conn::INTEREST };
-            registry.register(&mut SourceFd(&fd), Token(first + number), interest)?;
-        }
-        Ok(())
+            registration.add(fd, number, interest)
+        })
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
-        let first = self.registration.as_ref().map_or(0, |(_, first)| *first);
-        let number = token.0.saturating_sub(first);
+        let Some(number) = self.registration.as_ref().and_then(|registration| registration.number(token))
+        else {
+            return Ok(Turn::Idle);
+        };
         Ok(match number {
             LISTENER => self.accept(now),
             BELL => {
