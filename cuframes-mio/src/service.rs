@@ -110,7 +110,7 @@ impl Service {
                 Accusation::Lease => "the publisher waited too long for a lease to be released",
                 _ => "the publisher waited too long for an acknowledgement",
             };
-            if let Some(peer) = self.peers.iter_mut().flatten().find(|peer| peer.bit == Some(bit)) {
+            if let Some(peer) = self.holder(bit) {
                 peer.conn.session.expel(now, ErrorCode::EVICTED, message);
             }
             self.release(now, bit, Leave::Evicted(of), None);
@@ -156,7 +156,8 @@ impl Service {
                 Caller::Surplus(socket) => {
                     self.shared.counters.accept_failures.add(1);
                     self.report.blocked(now, &Errno::MFILE.into());
-                    let _ = self.turn_away(now, socket, ErrorCode::IO, NO_DESCRIPTORS);
+                    let _ = PeerCred::of(&socket)
+                        .and_then(|cred| self.turn_away(now, socket, cred, ErrorCode::IO, NO_DESCRIPTORS));
                 }
                 Caller::Blocked(error) => {
                     self.shared.counters.accept_failures.add(1);
@@ -174,7 +175,7 @@ impl Service {
         let unsubscribed = self.peers.iter().flatten().filter(|peer| peer.bit.is_none()).count();
         let place = self.peers.iter_mut().enumerate().find(|(_, peer)| peer.is_none());
         if !self.allowed_uids.contains(&cred.uid) {
-            self.turn_away(now, socket, ErrorCode::PERMISSION, "this user may not subscribe")
+            self.turn_away(now, socket, cred, ErrorCode::PERMISSION, "this user may not subscribe")
         } else if let Some((index, place)) = place.filter(|_| unsubscribed < MAX_UNSUBSCRIBED) {
             let conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
             if let Some(registration) = &self.registration {
@@ -184,12 +185,18 @@ impl Service {
             Ok(())
         } else {
             let why = "too many connections that do not subscribe";
-            self.turn_away(now, socket, ErrorCode::TOO_MANY, why)
+            self.turn_away(now, socket, cred, ErrorCode::TOO_MANY, why)
         }
     }
 
-    fn turn_away(&mut self, now: Instant, socket: UnixStream, code: ErrorCode, why: &str) -> io::Result<()> {
-        let cred = PeerCred::of(&socket)?;
+    fn turn_away(
+        &mut self,
+        now: Instant,
+        socket: UnixStream,
+        cred: PeerCred,
+        code: ErrorCode,
+        why: &str,
+    ) -> io::Result<()> {
         let mut conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
         conn.session.expel(now, code, why);
         self.refused(now, cred, code, &why);
@@ -317,7 +324,7 @@ impl Service {
         if departure == Departure::Clean {
             *process_of(&mut self.processes, bit) = None;
         }
-        if let Some(peer) = self.peers.iter_mut().flatten().find(|peer| peer.bit == Some(bit)) {
+        if let Some(peer) = self.holder(bit) {
             peer.bit = None;
         }
         self.members_changed();
@@ -347,7 +354,7 @@ impl Service {
     fn look_after(&mut self, now: Instant) {
         let Self { upkeep, files, roster, shared, report, .. } = self;
         for bit in upkeep.look_after(now, files, roster, shared, report) {
-            if let Some(peer) = self.peers.iter_mut().flatten().find(|peer| peer.bit == Some(bit)) {
+            if let Some(peer) = self.holder(bit) {
                 peer.conn.session.expel(now, ErrorCode::PROTOCOL, "its wake-up eventfd was filled");
             }
         }
@@ -366,6 +373,11 @@ impl Service {
 
     fn members_changed(&self) {
         self.shared.set_members(self.roster.members().cloned().collect());
+    }
+
+    /// The connection whose subscriber has `bit`.
+    fn holder(&mut self, bit: SubscriberBit) -> Option<&mut Peer> {
+        self.peers.iter_mut().flatten().find(|peer| peer.bit == Some(bit))
     }
 
     fn peer(&mut self, index: usize) -> Option<&mut Peer> {
