@@ -217,7 +217,7 @@ impl Producer {
     /// What has happened so far.
     pub(crate) fn stats(&self) -> PublisherStats {
         let Shared { counters, .. } = &*self.shared;
-        counters.read(clock::now(), self.shared.members().len(), mapped_bytes(&self.pool))
+        counters.read(clock::now(), self.shared.member_count(), mapped_bytes(&self.pool))
     }
 
     /// Registers the bells that end a stall.

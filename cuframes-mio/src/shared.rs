@@ -116,6 +116,11 @@ impl Shared {
         lock(&self.events).pop_front()
     }
 
+    /// How many subscribers are active.
+    pub(crate) fn member_count(&self) -> usize {
+        lock(&self.members).len()
+    }
+
     pub(crate) fn members(&self) -> Vec<Member> {
         lock(&self.members).clone()
     }
