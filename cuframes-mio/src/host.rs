@@ -7,23 +7,21 @@
 
 mod memory;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuframes_core::error::{Place, Problem};
 use cuframes_core::gpu::MemHandle;
 use cuframes_core::shm::header::SlotMemory;
-use cuframes_core::wire::MessageType;
 use cuframes_core::{Key, Misuse, RingSize, Violation};
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 use rustix::param::page_size;
 
 use crate::error::Error;
-use crate::shm::{allocate, to_u64};
+use crate::memfd;
+use crate::shm::to_u64;
 
 pub use memory::{HostError, HostMemory};
 
@@ -56,13 +54,9 @@ impl HostPool {
             misuse: Misuse::Argument { name: "frame_size", must: "such that ring_size frames fit in memory" },
         })?;
 
-        let name = format!("cuframes-{key}");
-        let path = PathBuf::from(format!("memfd:{name}"));
-        let fd = memfd_create(&name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(|errno| Error::io("create", &path, errno))?;
-        allocate(&fd, len, &path)?;
+        let (fd, path) = memfd::create(&format!("cuframes-{key}"), len)?;
         let map = MmapOptions::new().len(len).map_raw(&fd).map_err(|error| Error::io("map", &path, error))?;
-        seal(&fd, &path)?;
+        memfd::seal(&fd, &path)?;
         Ok(Self { fd, map, frame_size, stride, slots })
     }
 
@@ -123,9 +117,7 @@ impl HostView {
         handles: &[MemHandle],
     ) -> Result<Self, Error> {
         let path = Path::new("the publisher's frames");
-        // Sealed against shrinking first: then the size can only be more than what is read here.
-        check_seals(fd, "seals of the host pool").map_err(|violation| Error::violation(key, violation))?;
-        let size = fstat(fd).map_err(|errno| Error::io("look at", path, errno))?.st_size;
+        let size = memfd::sealed_size(key, fd, path, "seals of the host pool")?;
         let size = usize::try_from(size).unwrap_or(0);
         let frame_size = usize::try_from(frame_size).unwrap_or(usize::MAX);
         let offsets: Result<Box<[usize]>, Violation> = handles
@@ -247,27 +239,6 @@ impl HostHandle {
         }
         Ok(self)
     }
-}
-
-/// Seals a memfd that is mapped: from here on not even we can map it writable, or change the seals.
-pub(crate) fn seal(fd: &OwnedFd, path: &Path) -> Result<(), Error> {
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-    fcntl_add_seals(fd, seals).map_err(|errno| {
-        Error::io("seal", path, errno).hint(io::ErrorKind::InvalidInput, "Linux 5.1 or later is needed")
-    })
-}
-
-/// Checks that nobody can make the memory shorter, and nobody but those who have mapped it already can write it (P-14).
-/// Only a memfd can have these seals. `field` is for the error.
-pub(crate) fn check_seals(fd: &OwnedFd, field: &'static str) -> Result<(), Violation> {
-    let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
-    let no_writer = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
-    if seals.contains(SealFlags::SHRINK) && seals.intersects(no_writer) {
-        return Ok(());
-    }
-    let expected = u64::from((SealFlags::SHRINK | SealFlags::FUTURE_WRITE).bits());
-    let problem = Problem::Mismatch { found: u64::from(seals.bits()), expected };
-    Err(Violation::new(MessageType::EVENT_FD, field, problem))
 }
 
 fn handle_violation(problem: Problem) -> Violation {

@@ -53,6 +53,7 @@ mod handover;
 mod host;
 mod listen;
 mod liveness;
+mod memfd;
 mod name;
 mod pollable;
 mod publisher;

@@ -17,12 +17,12 @@ use cuframes_core::shm::{Region, StreamHeader};
 use cuframes_core::wire::MessageType;
 use cuframes_core::{Key, Violation};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate, fstat, fstatvfs, memfd_create, open};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, madvise};
 
 use crate::error::{Distrust, Error};
-use crate::host::{check_seals, seal};
+use crate::memfd;
 
 /// A region in memory that other processes read and write too. It stays mapped until this is dropped, whatever happens
 /// to its file.
@@ -85,16 +85,12 @@ impl MappedRegion {
     /// # Errors
     /// [`Error::NoSpace`] if memory is short, or an error of the operating system.
     pub(crate) fn sealed(key: &Key, initialise: impl FnOnce(&Self)) -> Result<(Self, OwnedFd), Error> {
-        let name = format!("cuframes-{key}-witness");
-        let path = PathBuf::from(format!("memfd:{name}"));
-        let fd = memfd_create(&name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(|errno| Error::io("create", &path, errno))?;
-        allocate(&fd, REGION_SIZE, &path)?;
+        let (fd, path) = memfd::create(&format!("cuframes-{key}-witness"), REGION_SIZE)?;
         let file = File::from(fd);
         let map = Self::map(&file, &path)?;
         initialise(&map);
         let fd = OwnedFd::from(file);
-        seal(&fd, &path)?;
+        memfd::seal(&fd, &path)?;
         Ok((map, fd))
     }
 
@@ -124,9 +120,7 @@ impl Witness {
     /// [`Error::Violation`] if others can write it or it is too short, or an error of the operating system.
     pub(crate) fn open(key: &Key, fd: &OwnedFd) -> Result<Self, Error> {
         let path = Path::new("the publisher's witness");
-        check_seals(fd, "seals of the witness").map_err(|violation| Error::violation(key, violation))?;
-        let size = fstat(fd).map_err(|errno| Error::io("look at", path, errno))?.st_size;
-        let available = u64::try_from(size).unwrap_or(0);
+        let available = memfd::sealed_size(key, fd, path, "seals of the witness")?;
         if available < REGION_BYTES {
             let problem = Problem::Truncated { needed: REGION_BYTES, available };
             return Err(Error::violation(key, Violation::new(MessageType::EVENT_FD, "witness", problem)));

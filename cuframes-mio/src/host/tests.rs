@@ -1,4 +1,5 @@
-use rustix::fs::ftruncate;
+use cuframes_core::wire::MessageType;
+use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 use rustix::io::Errno;
 
 use super::*;
@@ -31,9 +32,8 @@ fn violation(result: Result<HostView, Error>) -> Violation {
 }
 
 /// A memfd of one page with these seals.
-fn memfd(seals: SealFlags) -> OwnedFd {
-    let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    ftruncate(&fd, to_u64(page_size())).unwrap();
+fn sealed(seals: SealFlags) -> OwnedFd {
+    let (fd, _) = memfd::create("test", page_size()).unwrap();
     fcntl_add_seals(&fd, seals).unwrap();
     fd
 }
@@ -84,10 +84,10 @@ fn the_seals_refuse_truncation_and_every_other_writer() {
 fn memory_that_is_not_sealed_is_a_violation() {
     let seals = SealFlags::SHRINK | SealFlags::FUTURE_WRITE;
     let open = |fd| HostView::open(&key(), &fd, 8, &[HostHandle { offset: 0, len: 8 }.encode()]);
-    open(memfd(seals)).unwrap();
+    open(sealed(seals)).unwrap();
     let file = tempfile::tempfile().unwrap();
     file.set_len(4096).unwrap();
-    for fd in [file.into(), memfd(SealFlags::SHRINK), memfd(SealFlags::FUTURE_WRITE | SealFlags::GROW)] {
+    for fd in [file.into(), sealed(SealFlags::SHRINK), sealed(SealFlags::FUTURE_WRITE | SealFlags::GROW)] {
         let violation = violation(open(fd));
         assert_eq!(violation.place, Place::Message(MessageType::EVENT_FD));
         assert!(matches!(violation.problem, Problem::Mismatch { expected: 0x12, .. }), "{violation}");

@@ -184,15 +184,11 @@ fn what_others_could_write_or_what_is_too_short_is_no_witness() {
         Error::Violation { violation, .. } => violation.field,
         error => panic!("{error}"),
     };
-    let memfd = |len| {
-        let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        rustix::fs::ftruncate(&fd, len).unwrap();
-        fd
-    };
-    assert_eq!(field(memfd(REGION_BYTES)), "seals of the witness");
+    let unsealed = |len| memfd::create("test", len).unwrap().0;
+    assert_eq!(field(unsealed(REGION_SIZE)), "seals of the witness");
     let (_dir, path) = shm_with_region(REGION_SIZE);
     assert_eq!(field(open_region(&path, OFlags::RDWR).unwrap().into()), "seals of the witness");
-    let short = memfd(REGION_BYTES - 1);
-    seal(&short, Path::new("short")).unwrap();
+    let short = unsealed(REGION_SIZE - 1);
+    memfd::seal(&short, Path::new("short")).unwrap();
     assert_eq!(field(short), "witness");
 }
