@@ -115,12 +115,17 @@ impl SubscriberBuilder {
     /// [`Error::NotFound`] if there is no such stream, [`Error::Busy`] if its publisher has no room for another
     /// connection right now, or what the operating system refuses. With `reconnect` only what no waiting can cure.
     pub fn start(self) -> Result<Subscriber, Error> {
-        let Self { key, name, mode, features, run_dir, timeout, reconnect } = self;
-        let common = Common::new().map_err(|error| Error::system(&key, error))?;
+        let common = Common::new().map_err(|error| Error::system(&self.key, error))?;
+        let reconnect = self.reconnect;
+        Subscriber::start(self.finder(), common, reconnect)
+    }
+
+    pub(crate) fn finder(self) -> Finder {
+        let Self { key, name, mode, features, run_dir, timeout, reconnect: _ } = self;
         let places = Places::from_environment(run_dir.as_deref());
         let hello =
             SubscriberHello { name, cuda_device: NO_DEVICE, mode, features, handshake_timeout: timeout };
-        Subscriber::start(Finder { key, places, hello }, common, reconnect)
+        Finder { key, places, hello }
     }
 }
 
@@ -133,20 +138,6 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    /// One for the streams in `dir`.
-    #[cfg(test)]
-    pub(crate) fn of(key: Key, dir: &Path) -> Self {
-        let (name, mode) = (ConsumerName::default(), SubscriberMode::NEWEST_ONLY);
-        let hello = SubscriberHello {
-            name,
-            cuda_device: NO_DEVICE,
-            mode,
-            features: FEATURES,
-            handshake_timeout: Timeouts::default().handshake,
-        };
-        Self { key, places: Places::from_environment(Some(dir)), hello }
-    }
-
     pub(crate) const fn key(&self) -> &Key {
         &self.key
     }

@@ -122,6 +122,7 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Subscriber;
     use crate::testing::key;
 
     const MAX: Duration = Duration::from_secs(2);
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn it_listens_until_it_rests() {
         let mut search = Search::new(Instant::ZERO, Reconnect::default());
-        search.listen(&Finder::of(key(), "/nowhere".as_ref()), None);
+        search.listen(&Subscriber::builder(key()).run_dir("/nowhere").finder(), None);
         assert!(search.watch().is_some() && search.due().is_some());
         search.rest(None);
         assert!(search.watch().is_none() && search.due().is_none());
