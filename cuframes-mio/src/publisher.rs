@@ -155,16 +155,14 @@ impl EventSource for Publisher {
         }
         self.service.handle_timeout(now);
         // Whoever is over its deadline is evicted, whether the caller claims again or not.
-        if self.producer.stall.deadline().is_some_and(|due| due <= now) {
+        while self.producer.stall.deadline().is_some_and(|due| due <= now) {
             let Producer { writer, stall, .. } = &mut self.producer;
             match writer.stalled() {
                 None => stall.clear(),
-                Some(stalled) => {
-                    if stall.stalled(now, &stalled, writer.members()) {
-                        self.service.evict_accused(now);
-                        stall.clear();
-                    }
+                Some(stalled) if stall.stalled(now, &stalled, writer.members()) => {
+                    self.service.evict_accused(now);
                 }
+                Some(_) => break,
             }
         }
         // Once: whoever is driven claims again now, or when it wants to.

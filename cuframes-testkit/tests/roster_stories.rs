@@ -199,8 +199,55 @@ fn an_accusation_does_not_hit_the_next_holder_of_the_bit() {
     let _second = ring.join(STRICT, LEASE);
     assert_eq!(accused(&ring), []);
     // And a clock that has run for the first does not run on for the second.
-    assert!(!clock.stalled(at(5000), &stalled, ring.writer.members()));
-    assert_eq!(clock.deadline(), Some(at(5000) + Duration::from_secs(1)));
+    assert!(!clock.stalled(at(2000), &stalled, ring.writer.members()));
+    assert_eq!(clock.deadline(), Some(at(2000) + Duration::from_secs(1)));
+}
+
+#[test]
+fn who_is_taken_out_of_the_way_and_put_back_again_is_accused_all_the_same() {
+    // Somebody writes leases in the names of two others, in turn.
+    let mut ring = HeapRing::new(1, Policy::DROP_OLDEST);
+    let mut clock = StallClock::new(&Timeouts::default());
+    let _named = [ring.join(STRICT, LEASE), ring.join(STRICT, LEASE)];
+    ring.publish(0);
+    let mut look = |ring: &mut HeapRing, leases, now| {
+        ring.region.slots[0].lease_bitmap.store(leases, Relaxed);
+        let stalled = ring.writer.claim().unwrap_err();
+        clock.stalled(now, &stalled, ring.writer.members())
+    };
+    for now in (0..2000).step_by(200) {
+        assert!(!look(&mut ring, 0b010, at(now)));
+        assert!(!look(&mut ring, 0b100, at(now + 100)));
+    }
+    assert!(look(&mut ring, 0b010, at(2000)));
+    assert_eq!(accused(&ring), [(1, Accusation::Lease)]);
+    assert!(look(&mut ring, 0b100, at(2100)));
+    assert_eq!(accused(&ring), [(2, Accusation::Lease)]);
+}
+
+#[test]
+fn a_frame_waits_for_twice_the_longer_deadline_at_most_however_many_come_in_its_way() {
+    let mut ring = HeapRing::new(1, Policy::DROP_OLDEST);
+    let mut clock = StallClock::new(&Timeouts::default());
+    let _named: Vec<_> = (0..5).map(|_| ring.join(STRICT, LEASE)).collect();
+    ring.publish(0);
+    let look = |ring: &mut HeapRing, clock: &mut StallClock, leases, now| {
+        ring.region.slots[0].lease_bitmap.store(leases, Relaxed);
+        let stalled = ring.writer.claim().unwrap_err();
+        (clock.stalled(now, &stalled, ring.writer.members()), clock.deadline())
+    };
+    assert_eq!(look(&mut ring, &mut clock, 0b10, at(0)), (false, Some(at(2000))));
+    assert_eq!(look(&mut ring, &mut clock, 0b100, at(1900)), (false, Some(at(3900))));
+    assert_eq!(look(&mut ring, &mut clock, 0b1000, at(3800)), (false, Some(at(4000))));
+    // Whose own time is over goes first, alone.
+    assert!(look(&mut ring, &mut clock, 0b1100, at(4000)).0);
+    assert_eq!(accused(&ring), [(2, Accusation::Lease)]);
+    ring.roster.leave(at(4000), bit(2), Departure::Abrupt);
+    assert!(look(&mut ring, &mut clock, 0b11000, at(4000)).0);
+    assert_eq!(accused(&ring), [(3, Accusation::Lease), (4, Accusation::Lease)]);
+    // The next frame has its own time.
+    clock.clear();
+    assert_eq!(look(&mut ring, &mut clock, 0b100000, at(5000)), (false, Some(at(7000))));
 }
 
 #[test]

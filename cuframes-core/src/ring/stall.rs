@@ -59,16 +59,24 @@ impl core::error::Error for Stalled {}
 /// Times how long each subscriber has kept the writer waiting (D-31), by the publisher's clock alone (D-8).
 ///
 /// The clock of a subscriber starts when a claim first finds it in the way of a frame, and starts again for the next
-/// frame: one that is slow but moves on is never evicted.
+/// frame: one that is slow but moves on is never evicted. For one frame it does not start twice, however often somebody
+/// lets it look as if the subscriber was out of the way.
+///
+/// One frame waits for twice the longer deadline at most: time for somebody who acknowledges late and then holds a lease.
+/// From then on whoever is in the way is accused at once, so that a region in which others are named one after the other
+/// does not keep the writer for the sum of all their deadlines.
 #[derive(Debug)]
 pub struct StallClock {
     consumer_ack: Duration,
     lease: Duration,
     /// The frame that the clocks are about.
     seq: u64,
+    /// When it was first waited for, if it is.
+    start: Option<Instant>,
     /// Per bit and cause: since when, in which term.
     since: [[Option<(Instant, u64)>; 2]; SUBSCRIBERS],
-    running: bool,
+    /// Per cause, who was in the way at the last look.
+    waiting: [u64; 2],
 }
 
 impl StallClock {
@@ -79,16 +87,17 @@ impl StallClock {
             consumer_ack: timeouts.consumer_ack,
             lease: timeouts.lease,
             seq: 0,
+            start: None,
             since: [[None; 2]; SUBSCRIBERS],
-            running: false,
+            waiting: [0; 2],
         }
     }
 
     /// A claim succeeded: nobody is in the way.
     pub fn clear(&mut self) {
-        if self.running {
+        if self.start.take().is_some() {
             self.since = [[None; 2]; SUBSCRIBERS];
-            self.running = false;
+            self.waiting = [0; 2];
         }
     }
 
@@ -98,25 +107,23 @@ impl StallClock {
             self.clear();
             self.seq = stalled.seq;
         }
-        self.running = true;
-        let causes = [
-            (Accusation::Ack, stalled.waiting_for_acks, self.consumer_ack),
-            (Accusation::Lease, stalled.waiting_for_leases, self.lease),
-        ];
-        let mut accused = false;
+        self.waiting = [stalled.waiting_for_acks, stalled.waiting_for_leases];
+        let start = *self.start.get_or_insert(now);
         for (number, of_bit) in (0..).zip(&mut self.since) {
-            for (since, (accusation, bits, limit)) in of_bit.iter_mut().zip(causes) {
-                let Some(bit) = SubscriberBit::new(number).filter(|bit| bits & bit.mask() != 0) else {
-                    *since = None;
-                    continue;
-                };
-                let term = members.term(bit);
-                let start = since.filter(|(_, of_term)| *of_term == term).unwrap_or((now, term)).0;
-                *since = Some((start, term));
-                if start + limit <= now {
-                    members.accuse(bit, term, accusation);
-                    accused = true;
+            for (since, bits) in of_bit.iter_mut().zip(self.waiting) {
+                if let Some(bit) = SubscriberBit::new(number).filter(|bit| bits & bit.mask() != 0) {
+                    let term = members.term(bit);
+                    *since = since.filter(|(_, of_term)| *of_term == term).or(Some((now, term)));
                 }
+            }
+        }
+        // Who has used up its own time goes first: that may be enough.
+        let anybody = self.in_the_way().all(|(.., due)| due > now) && start + self.patience() <= now;
+        let mut accused = false;
+        for (bit, term, accusation, due) in self.in_the_way() {
+            if anybody || due <= now {
+                members.accuse(bit, term, accusation);
+                accused = true;
             }
         }
         accused
@@ -125,14 +132,28 @@ impl StallClock {
     /// When the next subscriber is over its deadline, if a claim has failed and none has succeeded since.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        if !self.running {
-            return None;
-        }
-        let limits = [self.consumer_ack, self.lease];
-        self.since
-            .iter()
-            .flat_map(|of_bit| of_bit.iter().zip(limits))
-            .filter_map(|(since, limit)| Some((*since)?.0 + limit))
-            .min()
+        let end = self.start? + self.patience();
+        self.in_the_way().map(|(.., due)| due.min(end)).min()
+    }
+
+    /// Who was in the way at the last look: its bit and term, why, and when its own time is over.
+    fn in_the_way(&self) -> impl Iterator<Item = (SubscriberBit, u64, Accusation, Instant)> {
+        let causes = [(Accusation::Ack, self.consumer_ack), (Accusation::Lease, self.lease)];
+        (0..)
+            .zip(&self.since)
+            .filter_map(|(number, of_bit)| Some((SubscriberBit::new(number)?, of_bit)))
+            .flat_map(move |(bit, of_bit)| {
+                of_bit.iter().zip(self.waiting).zip(causes).filter_map(
+                    move |((since, bits), (accusation, limit))| {
+                        let (since, term) = since.filter(|_| bits & bit.mask() != 0)?;
+                        Some((bit, term, accusation, since + limit))
+                    },
+                )
+            })
+    }
+
+    /// For how long one frame may wait, whoever is in its way.
+    fn patience(&self) -> Duration {
+        self.consumer_ack.max(self.lease).saturating_mul(2)
     }
 }
