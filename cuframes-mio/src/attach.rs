@@ -34,6 +34,12 @@ pub(crate) struct Arrivals {
     common: Arc<Common>,
     pub(crate) stream: Option<Stream>,
     pub(crate) subscribed: Option<Subscribed>,
+    fds: Descriptors,
+}
+
+/// What came over the socket, each at most once.
+#[derive(Debug, Default)]
+struct Descriptors {
     region: Option<OwnedFd>,
     pool: Option<OwnedFd>,
     witness: Option<OwnedFd>,
@@ -58,27 +64,14 @@ pub(crate) struct Facts {
 }
 
 impl Arrivals {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         key: Key,
         mode: SubscriberMode,
         shm: PathBuf,
         peer_uid: u32,
         common: Arc<Common>,
     ) -> Self {
-        Self {
-            key,
-            mode,
-            shm,
-            peer_uid,
-            common,
-            stream: None,
-            subscribed: None,
-            region: None,
-            pool: None,
-            witness: None,
-            bell: None,
-            wake: None,
-        }
+        Self { key, mode, shm, peer_uid, common, stream: None, subscribed: None, fds: Descriptors::default() }
     }
 
     pub(crate) const fn key(&self) -> &Key {
@@ -92,11 +85,11 @@ impl Arrivals {
     /// A descriptor came; one that nobody here needs is closed.
     pub(crate) fn fd(&mut self, purpose: FdPurpose, fd: OwnedFd) {
         let place = match purpose {
-            FdPurpose::REGION => &mut self.region,
-            FdPurpose::HOST_POOL => &mut self.pool,
-            FdPurpose::WITNESS => &mut self.witness,
-            FdPurpose::PUBLISHER_WAKE_UP => &mut self.bell,
-            FdPurpose::WAKE_UP => &mut self.wake,
+            FdPurpose::REGION => &mut self.fds.region,
+            FdPurpose::HOST_POOL => &mut self.fds.pool,
+            FdPurpose::WITNESS => &mut self.fds.witness,
+            FdPurpose::PUBLISHER_WAKE_UP => &mut self.fds.bell,
+            FdPurpose::WAKE_UP => &mut self.fds.wake,
             _ => return,
         };
         *place = Some(fd);
@@ -104,7 +97,7 @@ impl Arrivals {
 
     /// Nothing will be attached any more.
     pub(crate) fn close_descriptors(&mut self) {
-        (self.region, self.pool, self.bell, self.wake) = (None, None, None, None);
+        self.fds = Descriptors::default();
     }
 
     /// Maps everything, if everything is there.
@@ -115,25 +108,25 @@ impl Arrivals {
         let (Some(stream), Some(subscribed)) = (&self.stream, self.subscribed) else { return Ok(None) };
         let features = stream.features;
         let missing = |feature, fd: &Option<OwnedFd>| features.contains(feature) && fd.is_none();
-        let fds_missing = missing(Features::FD_PASSING, &self.region)
-            || missing(Features::FD_PASSING, &self.pool)
-            || missing(Features::FD_PASSING.union(Features::WITNESS), &self.witness)
-            || missing(Features::WAKE_HINT, &self.bell)
-            || missing(Features::WAKE_HINT, &self.wake);
+        let fds_missing = missing(Features::FD_PASSING, &self.fds.region)
+            || missing(Features::FD_PASSING, &self.fds.pool)
+            || missing(Features::FD_PASSING.union(Features::WITNESS), &self.fds.witness)
+            || missing(Features::WAKE_HINT, &self.fds.bell)
+            || missing(Features::WAKE_HINT, &self.fds.wake);
         if fds_missing {
             return Ok(None);
         }
         // Refused though it is not opened (§3.7).
         let path = named_region(&self.shm, &self.key, &stream.shm_path)?;
-        let region = Arc::new(match self.region.take() {
+        let region = Arc::new(match self.fds.region.take() {
             Some(fd) => MappedRegion::from_fd(fd, &self.key, self.peer_uid)?,
             None => MappedRegion::open(&path, &self.key, self.peer_uid)?,
         });
-        let witness = self.witness.take().map(|fd| Witness::open(&self.key, &fd)).transpose()?;
+        let witness = self.fds.witness.take().map(|fd| Witness::open(&self.key, &fd)).transpose()?;
         let header = witness.as_ref().map_or_else(|| StreamHeader::read(&region), Witness::header);
         let header = header.map_err(|violation| Error::violation(&self.key, violation))?;
         self.check(&header, stream)?;
-        let Some(pool) = self.pool.take().filter(|_| header.backend == Backend::HOST) else {
+        let Some(pool) = self.fds.pool.take().filter(|_| header.backend == Backend::HOST) else {
             return Err(Error::Unusable { key: self.key.clone(), backend: header.backend });
         };
         let memory = |slot| {
@@ -145,8 +138,8 @@ impl Arrivals {
         let eventfd = |fd: Option<OwnedFd>| {
             fd.map(EventFd::from_fd).transpose().map_err(|error| Error::system(&self.key, error))
         };
-        let bell = eventfd(self.bell.take())?;
-        let wake = eventfd(self.wake.take())?;
+        let bell = eventfd(self.fds.bell.take())?;
+        let wake = eventfd(self.fds.wake.take())?;
         let initial_seq = subscribed.initial_seq.resolve(region.header().global_seq.load(Acquire));
         let attachment = Attachment::new((header.meta, header.epoch), view, witness, bell, &self.common);
         let plain = header.epoch == 0;
