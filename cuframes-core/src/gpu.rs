@@ -132,6 +132,10 @@ pub trait Export: Device {
     /// What the driver reports.
     fn record_event(&self, stream: &Self::Stream, event: &Self::Event) -> Result<(), Self::Error>;
 
+    /// Where the frame of `slot` is in the device's address space, for work that writes it: a `CUdeviceptr`, or an address in
+    /// this process for host memory. It stands until the pool is freed. `None` for a slot that the pool does not have.
+    fn pool_ptr(&self, pool: &Self::Pool, slot: usize) -> Option<u64>;
+
     /// Enqueues a copy of `bytes` to the start of the frame in `slot`, which the ring has given to the writer. `bytes` is
     /// not needed any more when this returns; the frame is there when the stream has come so far.
     ///
@@ -170,6 +174,32 @@ pub trait Import: Device {
     /// (C-13). Nothing stays open then.
     fn open_mem(&self, memory: &SlotMemory, len: u64, fds: &[Self::Fd])
     -> Result<Self::Mapping, Self::Error>;
+
+    /// Opens the memory of every slot of a ring, as [`open_mem`](Self::open_mem) does, in order.
+    ///
+    /// # Errors
+    /// As [`open_mem`](Self::open_mem). Nothing stays open then.
+    fn open_ring(
+        &self,
+        backend: Backend,
+        slots: &[SlotMemory],
+        len: u64,
+        fds: &[Self::Fd],
+    ) -> Result<Vec<Self::Mapping>, Self::Error> {
+        let _ = backend;
+        // What was opened before one that fails is closed when it is dropped.
+        slots.iter().map(|memory| self.open_mem(memory, len, fds)).collect()
+    }
+
+    /// Whether it can open memory of `backend`. One that opens several kinds is told which in
+    /// [`open_ring`](Self::open_ring).
+    fn opens(&self, backend: Backend) -> bool {
+        backend == self.backend()
+    }
+
+    /// Where the frame is in the device's address space, for work that reads it: a `CUdeviceptr`, or an address in this
+    /// process for host memory. It stands until the mapping is closed.
+    fn mapping_ptr(&self, mapping: &Self::Mapping) -> u64;
 
     /// Copies the start of the frame into `out`, after everything enqueued on `stream` before; blocks until it is there.
     /// Whether it was the frame that the caller wanted, the ring says afterwards (D-4).

@@ -133,15 +133,15 @@ impl Arrivals {
             witness.as_ref().map_or_else(|| SlotMemory::read(&region, slot), |witness| witness.memory(slot))
         };
         let slots = 0..usize::from(header.ring_size.get());
-        let handles: Vec<_> = slots.map(|slot| memory(slot).handle).collect();
-        let view = HostView::open(&self.key, &pool, header.meta.frame_size_bytes, &handles)?;
+        let handles = slots.map(|slot| memory(slot).handle);
+        let views = HostView::open(&self.key, &pool, header.meta.frame_size_bytes, handles)?;
         let eventfd = |fd: Option<OwnedFd>| {
             fd.map(EventFd::from_fd).transpose().map_err(|error| Error::system(&self.key, error))
         };
         let bell = eventfd(self.fds.bell.take())?;
         let wake = eventfd(self.fds.wake.take())?;
         let initial_seq = subscribed.initial_seq.resolve(region.header().global_seq.load(Acquire));
-        let attachment = Attachment::new((header.meta, header.epoch), view, witness, bell, &self.common);
+        let attachment = Attachment::new((header.meta, header.epoch), views, witness, bell, &self.common);
         let plain = header.epoch == 0;
         let seat =
             Seat::new(region, attachment, header.ring_size, subscribed.bit, initial_seq, features, plain);

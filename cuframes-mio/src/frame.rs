@@ -10,7 +10,7 @@ use cuframes_core::wire::subscribe::Unsubscribe;
 use cuframes_core::{FrameMeta, Instant};
 
 use crate::host::HostView;
-use crate::shm::{MappedRegion, REGION_BYTES, Witness, to_u64};
+use crate::shm::{MappedRegion, REGION_BYTES, Witness};
 use crate::tally::{Common, Mapped};
 use crate::wake::EventFd;
 use crate::{clock, fdpass};
@@ -79,7 +79,8 @@ impl Frame {
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         let seat = self.inner.seat();
-        seat.leases().then(|| seat.outside().view.slot_bytes(self.inner.slot(), self.inner.written_bytes()))
+        let view = seat.outside().views.get(self.inner.slot()).filter(|_| seat.leases())?;
+        Some(view.bytes(self.inner.written_bytes()))
     }
 
     /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, or past the last plane.
@@ -101,7 +102,8 @@ impl Frame {
     pub fn copy_to(&self, to: &mut [u8]) -> Result<usize, FrameLost> {
         let len = self.len().min(to.len());
         let to = to.get_mut(..len).unwrap_or_default();
-        let copied = self.inner.seat().outside().view.copy_to(self.inner.slot(), to);
+        let view = self.inner.seat().outside().views.get(self.inner.slot());
+        let copied = view.map_or(0, |view| view.copy_to(to));
         if self.inner.is_intact() { Ok(copied) } else { Err(FrameLost::Overwritten) }
     }
 
@@ -120,7 +122,7 @@ impl Frame {
 pub(crate) struct Attachment {
     pub(crate) meta: FrameMeta,
     epoch: u64,
-    pub(crate) view: HostView,
+    views: Vec<HostView>,
     /// What only the publisher can say about its slots.
     witness: Option<Witness>,
     /// Wakes the publisher.
@@ -133,15 +135,16 @@ pub(crate) struct Attachment {
 impl Attachment {
     pub(crate) fn new(
         (meta, epoch): (FrameMeta, u64),
-        view: HostView,
+        views: Vec<HostView>,
         witness: Option<Witness>,
         bell: Option<EventFd>,
         common: &Arc<Common>,
     ) -> Self {
         let regions = if witness.is_some() { 2 * REGION_BYTES } else { REGION_BYTES };
-        let mapped = Mapped::new(Arc::clone(common), regions + to_u64(view.mapped_bytes()));
+        let pool = views.first().map_or(0, HostView::mapped_bytes);
+        let mapped = Mapped::new(Arc::clone(common), regions + pool);
         let goodbye = Goodbye { socket: Mutex::new(None), common: Arc::clone(common) };
-        Self { meta, epoch, view, witness, bell, mapped, goodbye }
+        Self { meta, epoch, views, witness, bell, mapped, goodbye }
     }
 
     /// Hands the connection over, to be ended when the last frame is released.

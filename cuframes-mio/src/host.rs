@@ -10,6 +10,7 @@ mod memory;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuframes_core::error::{Place, Problem};
@@ -89,23 +90,28 @@ impl HostPool {
         unsafe { slice::from_raw_parts_mut(start, self.frame_size) }
     }
 
+    /// Where the frame of a slot is in this process.
+    fn address(&self, slot: usize) -> u64 {
+        to_u64(self.map.as_mut_ptr().wrapping_add(self.offset(slot)).addr())
+    }
+
     fn offset(&self, slot: usize) -> usize {
         // `slots` is not 0: it was a `RingSize`.
         slot % self.slots * self.stride
     }
 }
 
-/// The subscriber's view of a publisher's frames.
-#[derive(Debug)]
+/// The subscriber's view of the memory of one slot. Those of a ring share one map.
+#[derive(Clone, Debug)]
 pub struct HostView {
-    map: MmapRaw,
+    map: Arc<MmapRaw>,
     frame_size: usize,
-    /// Where the frame of each slot starts in the map: a multiple of 8.
-    offsets: Box<[usize]>,
+    /// Where the frame starts in the map: a multiple of 8.
+    offset: usize,
 }
 
 impl HostView {
-    /// Maps the pool that came over the socket. `handles` are those of the ring's slots, in order.
+    /// Maps the pool that came over the socket. `handles` are those of slots, in order.
     ///
     /// # Errors
     /// [`Error::Violation`] if the memory is not sealed or a handle does not mean a frame inside it, or an error of the
@@ -114,55 +120,48 @@ impl HostView {
         key: &Key,
         fd: &OwnedFd,
         frame_size: u64,
-        handles: &[MemHandle],
-    ) -> Result<Self, Error> {
+        handles: impl Iterator<Item = MemHandle>,
+    ) -> Result<Vec<Self>, Error> {
         let path = Path::new("the publisher's frames");
         let size = memfd::sealed_size(key, fd, path, "seals of the host pool")?;
         let size = usize::try_from(size).unwrap_or(0);
         let frame_size = usize::try_from(frame_size).unwrap_or(usize::MAX);
-        let offsets: Result<Box<[usize]>, Violation> = handles
-            .iter()
-            .map(|handle| HostHandle::decode(handle)?.check(frame_size, size).map(|handle| handle.offset))
+        let offsets: Result<Vec<usize>, Violation> = handles
+            .map(|handle| HostHandle::decode(&handle)?.check(frame_size, size).map(|handle| handle.offset))
             .collect();
-        let mut offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
+        let offsets = offsets.map_err(|violation| Error::violation(key, violation))?;
         // Only what the handles mean is mapped, which may be one frame of many.
-        let start = offsets.iter().copied().min().unwrap_or(0);
+        let first = offsets.iter().copied().min().unwrap_or(0);
         let end = offsets.iter().map(|offset| offset + frame_size).max().unwrap_or(0);
-        for offset in &mut offsets {
-            *offset -= start;
-        }
-        match MmapOptions::new().offset(to_u64(start)).len(end - start).map_raw_read_only(fd) {
-            Ok(map) => Ok(Self { map, frame_size, offsets }),
-            Err(error) => Err(Error::io("map", path, error)),
-        }
+        let map = MmapOptions::new().offset(to_u64(first)).len(end - first).map_raw_read_only(fd);
+        let map = Arc::new(map.map_err(|error| Error::io("map", path, error))?);
+        let view = |offset| Self { map: Arc::clone(&map), frame_size, offset: offset - first };
+        Ok(offsets.into_iter().map(view).collect())
     }
 
-    /// How many bytes are mapped.
-    pub(crate) fn mapped_bytes(&self) -> usize {
-        self.map.len()
+    /// How many bytes are mapped, for this slot and those of the same ring.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        to_u64(self.map.len())
     }
 
-    /// At most `len` bytes of the frame in `slot`, which the caller holds a lease of (X-2). Without one this would be a
-    /// reference into memory that changes; then only [`HostView::copy_to`] will do. A slot that the ring does not have
-    /// has no bytes.
-    pub(crate) fn slot_bytes(&self, slot: usize, len: u64) -> &[u8] {
-        let Some(start) = self.start(slot) else { return &[] };
+    /// At most `len` bytes of the frame, which the caller holds a lease of (X-2). Without one this would be a reference
+    /// into memory that changes; then only [`HostView::copy_to`] will do.
+    pub(crate) fn bytes(&self, len: u64) -> &[u8] {
         let len = usize::try_from(len).map_or(self.frame_size, |len| len.min(self.frame_size));
-        // SAFETY: `open` checked that `frame_size` bytes from each offset are inside the file, and mapped from the first of
-        // them to the last for as long as `self`; the file can't shrink (sealed), so there is memory behind all of them.
+        // SAFETY: `open` checked that `frame_size` bytes from the offset are inside the file, and mapped them for as long as
+        // `map`; the file can't shrink (sealed), so there is memory behind all of them.
         // They are readable, and initialised as file contents always are. That they don't change while the reference
         // lives is the one thing that rests on the publisher: the pool is sealed against every other writer, and the
         // publisher does not write a slot that is leased (X-2). It does so only after it has taken the lease back from a
         // subscriber that kept it waiting for too long (D-31). Then the bytes may differ between two reads, every value of
         // a byte is valid, and releasing the frame says that what was read is worth nothing.
-        unsafe { slice::from_raw_parts(start, len) }
+        unsafe { slice::from_raw_parts(self.start(), len) }
     }
 
-    /// Copies the start of the frame in `slot` into `out` and says how many bytes: as many as both have. For a frame
-    /// without a lease: the publisher may write meanwhile, so the caller must ask the ring afterwards whether the frame
-    /// was intact. A slot that the ring does not have has no bytes.
-    pub(crate) fn copy_to(&self, slot: usize, out: &mut [u8]) -> usize {
-        let Some(words) = self.words(slot) else { return 0 };
+    /// Copies the start of the frame into `out` and says how many bytes: as many as both have. For a frame without a
+    /// lease: the publisher may write meanwhile, so the caller must ask the ring afterwards whether the frame was intact.
+    pub(crate) fn copy_to(&self, out: &mut [u8]) -> usize {
+        let words = self.words();
         let len = out.len().min(self.frame_size);
         // SYNC POINT: slot-validity. The fence of the check afterwards keeps these loads before it.
         let (chunks, tail) = out.split_at_mut(len).0.as_chunks_mut();
@@ -177,20 +176,25 @@ impl HostView {
         len
     }
 
-    /// The words of the frame in `slot`; the last one may go beyond the frame.
-    fn words(&self, slot: usize) -> Option<&[AtomicU64]> {
-        let start = self.start(slot)?.cast::<AtomicU64>();
+    /// The words of the frame; the last one may go beyond it.
+    fn words(&self) -> &[AtomicU64] {
+        let start = self.start().cast::<AtomicU64>();
         let len = self.frame_size.div_ceil(size_of::<u64>());
-        // SAFETY: the bytes of the frame are mapped and backed as in `slot_bytes`. A frame starts at a multiple of 8 in
+        // SAFETY: the bytes of the frame are mapped and backed as in `bytes`. A frame starts at a multiple of 8 in
         // the file, which is mapped by whole pages: so the pointer is aligned, and the last word is in the same page as
         // its first byte. After the end of the file a page holds zeros. Any bit pattern is a valid `AtomicU64`. The map
         // is read-only, but relaxed loads of a pointer's size are allowed there (see "Atomic accesses to read-only
         // memory" in `std::sync::atomic`), and nothing else is done with these words.
-        Some(unsafe { slice::from_raw_parts(start, len) })
+        unsafe { slice::from_raw_parts(start, len) }
     }
 
-    fn start(&self, slot: usize) -> Option<*const u8> {
-        self.offsets.get(slot).map(|&offset| self.map.as_ptr().wrapping_add(offset))
+    fn start(&self) -> *const u8 {
+        self.map.as_ptr().wrapping_add(self.offset)
+    }
+
+    /// Where the frame is in this process.
+    fn address(&self) -> u64 {
+        to_u64(self.start().addr())
     }
 }
 

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::error;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::slice;
 use std::time::Duration;
 
 use cuframes_core::error::{ErrorCode, Place, Problem};
@@ -116,6 +117,10 @@ impl Export for HostMemory {
         Ok(())
     }
 
+    fn pool_ptr(&self, pool: &HostPool, slot: usize) -> Option<u64> {
+        (slot < pool.slots).then(|| pool.address(slot))
+    }
+
     fn copy_in(&self, (): &(), pool: &mut HostPool, slot: usize, bytes: &[u8]) -> Result<(), HostError> {
         self.check_slot(Call::CopyIn, pool, slot)?;
         match pool.slot_bytes_mut(slot).get_mut(..bytes.len()) {
@@ -137,6 +142,18 @@ impl Import for HostMemory {
     type Mapping = HostView;
 
     fn open_mem(&self, memory: &SlotMemory, len: u64, fds: &[OwnedFd]) -> Result<HostView, HostError> {
+        let view = self.open_ring(Backend::HOST, slice::from_ref(memory), len, fds)?.pop();
+        view.ok_or_else(|| self.misuse(Call::OpenMem, "slots", "one or more"))
+    }
+
+    /// They share one map.
+    fn open_ring(
+        &self,
+        _backend: Backend,
+        slots: &[SlotMemory],
+        len: u64,
+        fds: &[OwnedFd],
+    ) -> Result<Vec<HostView>, HostError> {
         let violation =
             |violation| Err(HostError::new(Call::OpenMem, Error::violation(&self.key, violation)));
         let pool = match fds {
@@ -144,13 +161,17 @@ impl Import for HostMemory {
             [] => return violation(Violation::new(MessageType::EVENT_FD, "fd", Problem::FdMissing)),
             _ => return violation(Violation::new(MessageType::EVENT_FD, "fd", Problem::FdSurplus)),
         };
-        if memory.offset != 0 {
+        if let Some(memory) = slots.iter().find(|memory| memory.offset != 0) {
             // X-5 is not for host memory: a handle means one frame.
             let problem = Problem::Value { value: memory.offset };
             return violation(Violation { place: Place::Region, field: "mem_offset", problem });
         }
-        HostView::open(&self.key, pool, len, &[memory.handle])
+        HostView::open(&self.key, pool, len, slots.iter().map(|memory| memory.handle))
             .map_err(|error| HostError::new(Call::OpenMem, error))
+    }
+
+    fn mapping_ptr(&self, mapping: &HostView) -> u64 {
+        mapping.address()
     }
 
     fn copy_out(
@@ -163,7 +184,7 @@ impl Import for HostMemory {
         if out.len() > mapping.frame_size {
             return Err(self.misuse(Call::CopyOut, "out", "at most as long as a frame"));
         }
-        mapping.copy_to(0, out);
+        mapping.copy_to(out);
         Ok(())
     }
 

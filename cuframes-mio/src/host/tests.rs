@@ -15,16 +15,16 @@ fn pool() -> HostPool {
     HostPool::create(&key(), to_u64(FRAME), ring(3)).unwrap()
 }
 
-fn handles(pool: &HostPool) -> Vec<MemHandle> {
-    (0..pool.slots).map(|slot| pool.memory(slot).handle).collect()
+fn handles(pool: &HostPool) -> impl Iterator<Item = MemHandle> {
+    (0..pool.slots).map(|slot| pool.memory(slot).handle)
 }
 
-fn view(pool: &HostPool) -> HostView {
+fn views(pool: &HostPool) -> Vec<HostView> {
     let fd = pool.fd().try_clone_to_owned().unwrap();
-    HostView::open(&key(), &fd, to_u64(FRAME), &handles(pool)).unwrap()
+    HostView::open(&key(), &fd, to_u64(FRAME), handles(pool)).unwrap()
 }
 
-fn violation(result: Result<HostView, Error>) -> Violation {
+fn violation(result: Result<Vec<HostView>, Error>) -> Violation {
     match result.unwrap_err() {
         Error::Violation { violation, .. } => violation,
         other => panic!("{other}"),
@@ -41,21 +41,21 @@ fn sealed(seals: SealFlags) -> OwnedFd {
 #[test]
 fn every_subscriber_sees_what_the_publisher_writes_into_each_slot() {
     let mut pool = pool();
-    let view = view(&pool);
+    let views = views(&pool);
     let pattern = |slot: u8| -> Vec<u8> { (0..FRAME).map(|i| i.to_le_bytes()[0] ^ slot).collect() };
     for slot in 0..3 {
         pool.slot_bytes_mut(slot.into()).copy_from_slice(&pattern(slot));
     }
-    for slot in 0..3 {
-        assert_eq!(view.slot_bytes(slot.into(), u64::MAX), pattern(slot));
-        assert_eq!(view.slot_bytes(slot.into(), 10), &pattern(slot)[..10]);
+    for (slot, view) in (0..3).zip(&views) {
+        assert_eq!(view.bytes(u64::MAX), pattern(slot));
+        assert_eq!(view.bytes(10), &pattern(slot)[..10]);
         let mut copy = vec![0; FRAME + 1];
-        assert_eq!(view.copy_to(slot.into(), &mut copy), FRAME);
+        assert_eq!(view.copy_to(&mut copy), FRAME);
         assert_eq!(&copy[..FRAME], pattern(slot));
         assert_eq!(copy[FRAME], 0, "nothing behind the frame is touched");
-        assert_eq!(view.copy_to(slot.into(), &mut copy[..13]), 13);
+        assert_eq!(view.copy_to(&mut copy[..13]), 13);
     }
-    assert_eq!((view.slot_bytes(3, 10), view.copy_to(3, &mut [0; 10])), (&[][..], 0));
+    assert_eq!(views.len(), 3);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn slots_start_at_pages_and_count_modulo_the_ring_size() {
     pool.slot_bytes_mut(5).fill(7);
     let handle = HostHandle::decode(&pool.memory(2).handle);
     assert_eq!(handle, Ok(HostHandle { offset: 2 * 8192, len: FRAME }), "with pages of 4 KiB");
-    assert!(view(&pool).slot_bytes(2, u64::MAX).iter().all(|&byte| byte == 7));
+    assert!(views(&pool)[2].bytes(u64::MAX).iter().all(|&byte| byte == 7));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_seals_refuse_truncation_and_every_other_writer() {
 #[test]
 fn memory_that_is_not_sealed_is_a_violation() {
     let seals = SealFlags::SHRINK | SealFlags::FUTURE_WRITE;
-    let open = |fd| HostView::open(&key(), &fd, 8, &[HostHandle { offset: 0, len: 8 }.encode()]);
+    let open = |fd| HostView::open(&key(), &fd, 8, [HostHandle { offset: 0, len: 8 }.encode()].into_iter());
     open(sealed(seals)).unwrap();
     let file = tempfile::tempfile().unwrap();
     file.set_len(4096).unwrap();
@@ -99,7 +99,7 @@ fn a_handle_that_means_no_frame_inside_the_pool_is_a_violation() {
     let pool = pool();
     let fd = pool.fd().try_clone_to_owned().unwrap();
     let size = pool.map.len();
-    let open = |handle: MemHandle| HostView::open(&key(), &fd, to_u64(FRAME), &[handle]);
+    let open = |handle: MemHandle| HostView::open(&key(), &fd, to_u64(FRAME), [handle].into_iter());
     let truncated = |needed, available| Problem::Truncated { needed, available };
     for (offset, len, problem) in [
         (0, FRAME - 1, truncated(to_u64(FRAME), to_u64(FRAME - 1))),
@@ -145,16 +145,18 @@ fn a_view_of_some_slots_maps_no_more_than_those_wherever_they_start() {
     pool.slot_bytes_mut(1).iter_mut().zip(0u8..=255).for_each(|(byte, n)| *byte = n);
     pool.slot_bytes_mut(2).fill(7);
     let fd = pool.fd().try_clone_to_owned().unwrap();
-    let open = |len, handles: &[MemHandle]| HostView::open(&key(), &fd, to_u64(len), handles).unwrap();
+    let open = |len, handles: &[MemHandle]| {
+        HostView::open(&key(), &fd, to_u64(len), handles.iter().copied()).unwrap()
+    };
     let last = open(FRAME, &[pool.memory(2).handle]);
-    assert_eq!((last.map.len(), last.slot_bytes(0, u64::MAX)), (FRAME, &[7; FRAME][..]));
+    assert_eq!((last[0].map.len(), last[0].bytes(u64::MAX)), (FRAME, &[7; FRAME][..]));
     let [late, early] = [24, 8].map(|start| HostHandle { offset: 8192 + start, len: 21 }.encode());
     let inside = open(21, &[late, early]);
-    assert_eq!(inside.map.len(), 16 + 21);
-    for (slot, first) in [(0, 24), (1, 8)] {
+    assert_eq!(inside[0].map.len(), 16 + 21);
+    for (view, first) in inside.iter().zip([24, 8]) {
         let expected: Vec<u8> = (first..first + 21).collect();
         let mut copy = [0; 21];
-        assert_eq!((inside.copy_to(slot, &mut copy), &copy[..]), (21, &expected[..]));
-        assert_eq!(inside.slot_bytes(slot, u64::MAX), expected);
+        assert_eq!((view.copy_to(&mut copy), &copy[..]), (21, &expected[..]));
+        assert_eq!(view.bytes(u64::MAX), expected);
     }
 }

@@ -106,6 +106,8 @@ suite! { $
         slot_memories_are_distinct_and_stable,
         descriptors_are_those_that_the_backend_sends,
         opened_twice_is_closed_twice,
+        a_ring_is_opened_as_a_whole_or_not_at_all,
+        every_frame_has_an_address_of_its_own,
         two_importers_see_the_same_frame,
         a_pool_is_freed_when_the_importers_have_closed_it,
         what_is_dropped_is_closed_too,

@@ -160,7 +160,7 @@ impl Export for MockDevice {
             };
             let mut ptr_external = [0; 32];
             if pool.external {
-                let pointer = u64::try_from(allocation).unwrap() << 32 | offset;
+                let pointer = address(allocation, offset);
                 ptr_external.iter_mut().zip(pointer.to_le_bytes()).for_each(|(to, from)| *to = from);
             }
             Ok(SlotMemory { handle, ptr_external, offset })
@@ -196,6 +196,10 @@ impl Export for MockDevice {
 
     fn record_event(&self, stream: &MockStream, event: &MockEvent) -> Result<(), MockError> {
         record(&self.shared, self.process, stream.id, event.id)
+    }
+
+    fn pool_ptr(&self, pool: &MockPool, slot: usize) -> Option<u64> {
+        pool.frames.get(slot).map(|frame| address(frame.allocation, frame.offset))
     }
 
     fn copy_in(
@@ -234,6 +238,11 @@ impl Export for MockDevice {
 fn enter_with(world: &mut World, device: &MockDevice, call: Call, pool: &MockPool) -> Result<(), MockError> {
     world.enter(device.process, call)?;
     world.check_owner(call, device.process, pool.process)
+}
+
+/// Where memory is in the address space of the device, which is the same in every process.
+pub(super) fn address(allocation: usize, offset: u64) -> u64 {
+    u64::try_from(allocation + 1).unwrap() << 32 | offset
 }
 
 /// First bytes of a handle that names an allocation.

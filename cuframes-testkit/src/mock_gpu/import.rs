@@ -9,7 +9,7 @@ use cuframes_core::shm::header::SlotMemory;
 
 use super::Shared;
 use super::device::MockDevice;
-use super::export::{MEM_TAG, VMM_TAG};
+use super::export::{MEM_TAG, VMM_TAG, address};
 use super::finding::{MockError, result};
 use super::stream::{MockStream, Sink, Work, drain, halves};
 use super::world::{Mapped, State, World, add};
@@ -120,6 +120,13 @@ impl Import for MockDevice {
             Ok((add(&mut world.mappings, mapped), len))
         })?;
         Ok(MockMapping { shared: self.shared.clone(), process: self.process, id, len })
+    }
+
+    fn mapping_ptr(&self, mapping: &MockMapping) -> u64 {
+        self.shared.with(|world| {
+            let Mapped { allocation, start, .. } = *world.mappings.get(mapping.id).unwrap();
+            address(allocation, u64::try_from(start).unwrap())
+        })
     }
 
     fn copy_out(

@@ -103,6 +103,49 @@ pub(super) fn opened_twice_is_closed_twice<L: Lab>(bench: &Bench<'_, L>) {
     bench.free(exported);
 }
 
+pub(super) fn a_ring_is_opened_as_a_whole_or_not_at_all<L: Lab>(bench: &Bench<'_, L>) {
+    let mut exported = bench.pool(3, 100);
+    for (slot, value) in (0..3).zip(1..) {
+        bench.write(&mut exported, slot, &[value; 100]);
+    }
+    bench.finish();
+    let reader = bench.reader(&exported);
+    let backend = bench.exporter.backend();
+    assert!(reader.importer.opens(backend) && !reader.importer.opens(Backend(77)));
+    let open = |slots: &[SlotMemory]| reader.importer.open_ring(backend, slots, 100, &exported.fds);
+    let ring = open(&exported.memories).unwrap();
+    for (mapping, value) in ring.iter().zip(1..) {
+        let mut frame = [0; 100];
+        reader.importer.copy_out(&reader.stream, mapping, &mut frame, PATIENCE).unwrap();
+        assert_eq!(frame, [value; 100]);
+    }
+    assert_eq!(ring.len(), 3);
+    ring.into_iter().for_each(|mapping| reader.importer.close_mem(mapping).unwrap());
+    let mut slots = exported.memories.clone();
+    slots.last_mut().unwrap().handle = MemHandle([0xFF; 64]);
+    // What was opened before the one that means nothing is closed again: the lab looks.
+    let codes = [ErrorCode::INVALID_ARGUMENT, ErrorCode::PROTOCOL, ErrorCode::CUDA];
+    refused(open(&slots), Call::OpenMem, &codes);
+    reader.close();
+    bench.free(exported);
+}
+
+pub(super) fn every_frame_has_an_address_of_its_own<L: Lab>(bench: &Bench<'_, L>) {
+    let exported = bench.pool(16, 5003);
+    let reader = bench.reader(&exported);
+    let pool = |slot| bench.exporter.pool_ptr(&exported.pool, slot);
+    let apart = |mut pointers: Vec<u64>| {
+        pointers.sort_unstable();
+        pointers.first() != Some(&0)
+            && pointers.iter().zip(pointers.iter().skip(1)).all(|(a, b)| b - a >= 5003)
+    };
+    assert!(apart((0..16).map(|slot| pool(slot).unwrap()).collect()));
+    assert!(apart(reader.mappings.iter().map(|mapping| reader.importer.mapping_ptr(mapping)).collect()));
+    assert_eq!(pool(16), None);
+    reader.close();
+    bench.free(exported);
+}
+
 pub(super) fn two_importers_see_the_same_frame<L: Lab>(bench: &Bench<'_, L>) {
     let mut exported = bench.pool(2, 333);
     let (one, two) = (bench.reader(&exported), bench.reader(&exported));
