@@ -62,7 +62,7 @@ impl ModelRing {
                 stage.invalidate(claim.slot());
                 meanwhile(stage);
                 if commit {
-                    let Committed { seq: committed, wake } = claim.commit(seq.cast_signed(), seq);
+                    let Committed { seq: committed, wake, .. } = claim.commit(seq.cast_signed(), seq);
                     assert_eq!(committed.get(), seq);
                     stage.committed(seq, wake);
                 }

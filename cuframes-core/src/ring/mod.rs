@@ -12,6 +12,8 @@
 //! - **I7** The writer believes nothing that it can know itself (D-23): its position, the membership and every deadline
 //!   live in its own memory. What a subscriber writes can delay or release only frames in its own name. With a witness
 //!   a reader believes no number that the writer did not write.
+//! - **I8** Frames are published in the order in which they were claimed, whichever is complete first, and no slot is claimed
+//!   twice at a time.
 //!
 //! # Synchronization points
 //!
@@ -30,6 +32,7 @@
 //! | publisher-wake-up | writer: `publisher_parked`, SeqCst fence, claim | reader: ack or release, SeqCst fence, `publisher_parked` | I6 |
 //! | shutdown | roster: `shutdown_flag` Release, after the last commit | reader: `shutdown_flag` Acquire, then `global_seq` | D-30 |
 
+mod backlog;
 mod frame;
 mod members;
 mod reader;
@@ -42,4 +45,4 @@ pub use members::{Accusation, Members};
 pub use reader::{Outside, RingReader, Seat, Testimony};
 pub use seq::Seq;
 pub use stall::{StallClock, Stalled};
-pub use writer::{Claim, Committed, RingWriter};
+pub use writer::{Claim, Committed, RingWriter, Ticket};

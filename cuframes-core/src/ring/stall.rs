@@ -16,6 +16,8 @@ pub struct Stalled {
     pub waiting_for_acks: u64,
     /// Bit per subscriber that holds a lease: of the one slot under STRICT_WAIT, of any slot under DROP_OLDEST.
     pub waiting_for_leases: u64,
+    /// Frames that were claimed and are not published yet are in the way: nobody but ourselves can end that.
+    pub unfinished: bool,
     /// The frame that would be overwritten (STRICT_WAIT), or 0 where every slot is leased (DROP_OLDEST).
     pub(super) seq: u64,
 }
@@ -23,8 +25,16 @@ pub struct Stalled {
 impl Stalled {
     /// A DROP_OLDEST writer finds every slot leased, by these.
     pub(super) const fn on_leases(leases: u64) -> Self {
-        Self { waiting_for_acks: 0, waiting_for_leases: leases, seq: 0 }
+        Self { waiting_for_acks: 0, waiting_for_leases: leases, unfinished: false, seq: 0 }
     }
+
+    /// A STRICT_WAIT writer waits for these to be done with frame `seq`.
+    pub(super) const fn on_frame(seq: u64, acks: u64, leases: u64) -> Self {
+        Self { waiting_for_acks: acks, waiting_for_leases: leases, unfinished: false, seq }
+    }
+
+    /// A STRICT_WAIT writer waits for a frame of its own.
+    pub(super) const UNFINISHED: Self = Self { unfinished: true, ..Self::on_leases(0) };
 
     /// Nobody is in the way, but this process has no ring to claim in: it was forked from the one that has (P-20).
     pub const FORKED: Self = Self::on_leases(0);
@@ -42,6 +52,10 @@ impl fmt::Display for Stalled {
             return f.write_str("the ring belongs to the process that this one was forked from");
         }
         let mut separator = "the ring is full: ";
+        if self.unfinished {
+            write!(f, "{separator}frames that were claimed are not complete")?;
+            separator = ", ";
+        }
         for (bits, what) in
             [(self.waiting_for_acks, "no acknowledgement"), (self.waiting_for_leases, "lease held")]
         {

@@ -6,6 +6,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use super::backlog::{Backlog, Stamp};
 use super::members::Members;
 use super::seq::{Seq, slot_of};
 use super::stall::Stalled;
@@ -22,6 +23,8 @@ pub struct RingWriter<R: Region> {
     policy: Policy,
     /// The newest published number, 0 before the first.
     newest: u64,
+    /// What is claimed and not published (I8).
+    backlog: Backlog,
     /// What each slot holds: our own copy, because the region's can be written by others (I7).
     held: [u64; SLOTS],
     /// Whether `publisher_parked` is set.
@@ -40,6 +43,7 @@ impl<R: Region> RingWriter<R> {
             ring_size,
             policy,
             newest: 0,
+            backlog: Backlog::EMPTY,
             held: [INVALID_SEQ; SLOTS],
             parked: false,
             witness: None,
@@ -87,6 +91,29 @@ impl<R: Region> RingWriter<R> {
         }
     }
 
+    /// Commits a frame that was [detached](Claim::detach), as [`Claim::commit`] does. It is published as soon as every frame
+    /// that was claimed before it is committed or cancelled, too: by this call, or by theirs.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is good once")]
+    pub fn commit(&mut self, ticket: Ticket, pts_ns: i64, written_bytes: u64) -> Committed {
+        let Ticket { seq, .. } = ticket;
+        self.backlog.commit(seq, self.ring_size, Stamp { pts_ns, written_bytes });
+        self.publish_in_order(seq)
+    }
+
+    /// Gives up a frame that was detached: its slot stays invalid, and its number unused. Publishes those that waited for it.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is good once")]
+    pub fn cancel(&mut self, ticket: Ticket) -> Committed {
+        let Ticket { seq, .. } = ticket;
+        self.backlog.remove(seq, self.ring_size);
+        self.publish_in_order(seq)
+    }
+
+    /// Whether a frame is detached and not published.
+    #[must_use]
+    pub const fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// Announces that the writer is about to sleep until somebody acknowledges or releases. Claim once more
     /// after this and before sleeping; a claim that succeeds ends it.
     pub fn park(&mut self) {
@@ -106,18 +133,30 @@ impl<R: Region> RingWriter<R> {
     #[must_use]
     pub fn stalled(&self) -> Option<Stalled> {
         let leases = |slot| self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.active();
+        let next = self.next();
         if self.policy == Policy::STRICT_WAIT {
-            let slot = slot_of(self.newest + 1, self.ring_size);
+            let slot = slot_of(next, self.ring_size);
+            if self.backlog.holds(slot) {
+                return Some(Stalled::UNFINISHED);
+            }
             let seq = self.held(slot);
             let waiting_for_acks =
                 if seq == INVALID_SEQ { 0 } else { self.members.not_done(&self.region, slot, seq) };
-            let stalled = Stalled { waiting_for_acks, waiting_for_leases: leases(slot), seq };
+            let stalled = Stalled::on_frame(seq, waiting_for_acks, leases(slot));
             return (stalled.bits() != 0).then_some(stalled);
         }
-        let slots = 0..self.ring_size.get().into();
-        let holders =
-            slots.map(leases).try_fold(0, |holders, leases| (leases != 0).then_some(holders | leases));
-        holders.map(Stalled::on_leases)
+        let mut stalled = Stalled::on_leases(0);
+        for slot in 0..self.ring_size.get().into() {
+            if self.backlog.holds(slot) {
+                stalled.unfinished = true;
+                continue;
+            }
+            match leases(slot) {
+                0 => return None,
+                holders => stalled.waiting_for_leases |= holders,
+            }
+        }
+        Some(stalled)
     }
 
     /// The newest published number, 0 before the first.
@@ -137,36 +176,88 @@ impl<R: Region> RingWriter<R> {
         self.region.header().publisher_parked.store(0, Relaxed);
     }
 
+    /// The lowest number that is neither published nor claimed, nor below one that is.
+    #[inline]
+    fn next(&self) -> u64 {
+        1 + if self.backlog.is_empty() { self.newest } else { self.backlog.newest().unwrap_or(self.newest) }
+    }
+
     /// The number and the slot of the next frame; the slot is invalid then.
     #[inline]
     fn take(&mut self) -> Result<(u64, usize), Stalled> {
+        let next = self.next();
         if self.policy == Policy::STRICT_WAIT {
-            let seq = self.newest + 1;
-            let slot = slot_of(seq, self.ring_size);
-            return self.take_when_done(slot).map(|()| (seq, slot));
+            let slot = slot_of(next, self.ring_size);
+            return self.take_when_done(slot).map(|()| (next, slot));
         }
-        let mut holders = 0;
-        for seq in (self.newest + 1..).take(self.ring_size.get().into()) {
+        let mut stalled = Stalled::on_leases(0);
+        for seq in (next..).take(self.ring_size.get().into()) {
             let slot = slot_of(seq, self.ring_size);
+            if self.backlog.holds(slot) {
+                stalled.unfinished = true;
+                continue;
+            }
             match self.invalidate(slot) {
                 Ok(()) => return Ok((seq, slot)),
-                Err(leases) => holders |= leases,
+                Err(leases) => stalled.waiting_for_leases |= leases,
             }
         }
-        Err(Stalled::on_leases(holders))
+        Err(stalled)
     }
 
     /// STRICT_WAIT: takes `slot` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
     fn take_when_done(&mut self, slot: usize) -> Result<(), Stalled> {
+        if self.backlog.holds(slot) {
+            return Err(Stalled::UNFINISHED);
+        }
         let seq = self.held(slot);
-        let stalled = |acks, leases| Stalled { waiting_for_acks: acks, waiting_for_leases: leases, seq };
         if seq != INVALID_SEQ {
             let acks = self.members.not_done(&self.region, slot, seq);
             if acks != 0 {
-                return Err(stalled(acks, 0));
+                return Err(Stalled::on_frame(seq, acks, 0));
             }
         }
-        self.invalidate(slot).map_err(|leases| stalled(0, leases))
+        self.invalidate(slot).map_err(|leases| Stalled::on_frame(seq, 0, leases))
+    }
+
+    /// Publishes what is complete and has nothing before it; `seq` is the frame that made it so.
+    fn publish_in_order(&mut self, seq: u64) -> Committed {
+        let mut frames = 0;
+        while let Some((seq, stamp)) = self.backlog.pop(self.ring_size) {
+            self.publish(seq, slot_of(seq, self.ring_size), stamp);
+            frames += 1;
+        }
+        self.published(seq, frames)
+    }
+
+    /// Writes down that `slot` holds frame `seq`.
+    #[inline]
+    fn publish(&mut self, seq: u64, slot: usize, stamp: Stamp) {
+        for region in self.witness.iter().chain([&self.region]) {
+            let words = region.slot(slot);
+            words.written_bytes.store(stamp.written_bytes, Relaxed);
+            words.ack_bitmap.store(0, Relaxed);
+            words.pts_ns.store(stamp.pts_ns.cast_unsigned(), Relaxed);
+            // SYNC POINT: slot-validity. The witness is first: who finds the number here finds it there.
+            words.seq.store(seq, Release);
+        }
+        // SYNC POINT: publish
+        self.region.header().global_seq.store(seq, Release);
+        self.set_held(slot, seq);
+        self.newest = seq;
+        self.members.published(seq);
+    }
+
+    /// Says who has to hear of the frames that were published.
+    #[inline]
+    fn published(&self, seq: u64, frames: u32) -> Committed {
+        let mut wake = 0;
+        if frames != 0 {
+            // SYNC POINT: wake-up, join. Whoever parks from here on sees the number; whoever parked before is seen.
+            R::Word::fence(SeqCst);
+            wake = self.sleepers();
+        }
+        Committed { seq: Seq::new(seq).unwrap_or(Seq::FIRST), frames, wake }
     }
 
     /// Makes `slot` invalid unless a live subscriber holds a lease of it; says who does.
@@ -252,35 +343,60 @@ impl<R: Region> Claim<'_, R> {
         self.slot
     }
 
-    /// Publishes the frame: `pts_ns` in nanoseconds, `written_bytes` of it valid (D-35).
+    /// Publishes the frame: `pts_ns` in nanoseconds, `written_bytes` of it valid (D-35). If frames that were claimed before
+    /// it are [detached](Self::detach) and not committed yet, it is published after them.
     #[inline]
     pub fn commit(self, pts_ns: i64, written_bytes: u64) -> Committed {
         let Self { writer, seq, slot } = self;
-        for region in writer.witness.iter().chain([&writer.region]) {
-            let words = region.slot(slot);
-            words.written_bytes.store(written_bytes, Relaxed);
-            words.ack_bitmap.store(0, Relaxed);
-            words.pts_ns.store(pts_ns.cast_unsigned(), Relaxed);
-            // SYNC POINT: slot-validity. The witness is first: who finds the number here finds it there.
-            words.seq.store(seq, Release);
+        if writer.backlog.is_empty() {
+            writer.publish(seq, slot, Stamp { pts_ns, written_bytes });
+            return writer.published(seq, 1);
         }
-        // SYNC POINT: publish
-        writer.region.header().global_seq.store(seq, Release);
-        writer.set_held(slot, seq);
-        writer.newest = seq;
-        writer.members.published(seq);
-        // SYNC POINT: wake-up, join. Whoever parks from here on sees the number; whoever parked before is seen.
-        R::Word::fence(SeqCst);
-        Committed { seq: Seq::new(seq).unwrap_or(Seq::FIRST), wake: writer.sleepers() }
+        let ticket = Claim { writer: &mut *writer, seq, slot }.detach();
+        writer.commit(ticket, pts_ns, written_bytes)
+    }
+
+    /// Keeps the slot, and lets go of the writer: for a frame that is complete later, as one is that a GPU writes. Several
+    /// may be on their way; they are published in the order of their numbers, whichever is complete first.
+    #[inline]
+    pub fn detach(self) -> Ticket {
+        let Self { writer, seq, slot } = self;
+        writer.backlog.claim(seq, writer.ring_size);
+        Ticket { seq, slot }
     }
 }
 
-/// A frame that was published.
+/// A slot that is being written while its writer does something else. It goes to [`RingWriter::commit`] or
+/// [`RingWriter::cancel`] of that writer; if it is lost, so is its slot, and nothing claimed after it is ever published.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a ticket that is neither committed nor cancelled blocks the ring"]
+pub struct Ticket {
+    seq: u64,
+    slot: usize,
+}
+
+impl Ticket {
+    /// The number the frame will have.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        Seq::new(self.seq).unwrap_or(Seq::FIRST)
+    }
+
+    /// The slot to write, 0 to `ring_size - 1`.
+    #[must_use]
+    pub const fn slot(&self) -> usize {
+        self.slot
+    }
+}
+
+/// A frame that was committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "the sleepers have to be woken"]
 pub struct Committed {
     /// Its number.
     pub seq: Seq,
+    /// How many frames were published: 0 while one before it is not complete, and more than 1 when it was waited for.
+    pub frames: u32,
     /// Bit per subscriber whose eventfd has to be written.
     pub wake: u64,
 }
