@@ -42,6 +42,18 @@ wire_number! {
     }
 }
 
+impl Backend {
+    /// What a subscriber must understand to reach such frames.
+    #[must_use]
+    pub const fn features(self) -> Features {
+        match self {
+            Self::HOST => Features::FD_PASSING,
+            Self::CUDA_VMM => Features::FD_PASSING.union(Features::CUDA_VMM),
+            _ => Features::NONE,
+        }
+    }
+}
+
 /// A set of protocol extensions: 32 bits in HELLO, 64 in the region header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Features(pub u32);

@@ -37,7 +37,7 @@ use crate::wire::control::EventFd;
 ///
 /// Events have CUDA's meaning. Recording one again replaces the record; a wait is for the record that is the latest when
 /// the wait is enqueued; a wait for an event that was never recorded is over at once.
-pub trait Device: fmt::Debug + Send + Sync {
+pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// A queue of work.
     type Stream: fmt::Debug + Send + Sync;
     /// A point in a stream that another can wait for. One is enough for a ring (C-8).
@@ -46,6 +46,9 @@ pub trait Device: fmt::Debug + Send + Sync {
     type Fd: fmt::Debug;
     /// What its calls fail with.
     type Error: GpuError;
+
+    /// Whether work may still be under way when the call that enqueued it has returned.
+    const STREAMS: bool = true;
 
     /// Where frames of this device live.
     fn backend(&self) -> Backend;

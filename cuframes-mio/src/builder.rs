@@ -1,24 +1,26 @@
 //! [`PublisherBuilder`]: the settings of a stream, and how it is brought to life.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 
-use cuframes_core::gpu::EventHandle;
+use cuframes_core::gpu::Export;
 use cuframes_core::ring::RingWriter;
 use cuframes_core::roster::Roster;
 use cuframes_core::session::PublisherOffer;
 use cuframes_core::shm::StreamHeader;
 use cuframes_core::shm::header::SlotMemory;
-use cuframes_core::{Backend, Features, FrameMeta, Key, Ownership, Policy, RingSize, Timeouts};
+use cuframes_core::{Features, FrameMeta, Key, Misuse, Ownership, Policy, RingSize, Timeouts};
 use rustix::process::geteuid;
 
 use crate::clock;
 use crate::error::Error;
 use crate::handover::Handouts;
-use crate::host::HostPool;
-use crate::publisher::{Producer, Publisher, mapped_bytes};
+use crate::host::HostMemory;
+use crate::producer::{Frames, Producer, mapped_bytes};
+use crate::publisher::Publisher;
 use crate::report::Report;
 use crate::rundir::{Access, Places};
 use crate::service::{Service, Setup};
@@ -99,38 +101,91 @@ impl PublisherBuilder {
     /// [`Error::Meta`] for a geometry that does not hold together, [`Error::AlreadyExists`] if somebody alive has the
     /// key, [`Error::NoSpace`] if memory is short, and what the operating system refuses. Nothing is left behind then.
     pub fn create(self) -> Result<Publisher, Error> {
+        let backend = HostMemory::new(self.key.clone());
+        self.create_on(backend)
+    }
+
+    /// As [`create`](Self::create), with frames in the memory of `backend`.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), or [`Error::Device`].
+    pub fn create_on<B: Export<Fd = OwnedFd>>(self, backend: B) -> Result<Publisher<B>, Error> {
+        self.check()?;
+        let pool = backend.alloc_pool(self.ring_size, self.meta.frame_size_bytes);
+        let pool = pool.map_err(|error| Error::device(&self.key, error))?;
+        self.publish(backend, pool, Ownership::LIBRARY)
+    }
+
+    /// As [`create_on`](Self::create_on), with frames of the caller's own, one for each slot: the ring is as large as there
+    /// are frames (EXTERNAL ownership, X-5).
+    ///
+    /// # Errors
+    /// As [`create_on`](Self::create_on); [`Error::Device`] for frames that the backend can't share.
+    pub fn create_external<B: Export<Fd = OwnedFd>>(
+        mut self,
+        backend: B,
+        frames: Vec<B::External>,
+    ) -> Result<Publisher<B>, Error> {
+        self.check()?;
+        let slots = RingSize::new(u64::try_from(frames.len()).unwrap_or(u64::MAX));
+        self.ring_size = slots.ok_or_else(|| Error::Misuse {
+            key: self.key.clone(),
+            misuse: Misuse::Argument { name: "frames", must: "1 to 16" },
+        })?;
+        let pool = backend.register_external(frames, self.meta.frame_size_bytes);
+        let pool = pool.map_err(|error| Error::device(&self.key, error))?;
+        self.publish(backend, pool, Ownership::EXTERNAL)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.meta.validate().map_err(|error| Error::Meta { key: self.key.clone(), error })
+    }
+
+    fn publish<B: Export<Fd = OwnedFd>>(
+        self,
+        backend: B,
+        pool: B::Pool,
+        ownership: Ownership,
+    ) -> Result<Publisher<B>, Error> {
         let Self { key, meta, ring_size, policy, timeouts, run_dir, access, allowed_uids } = self;
-        meta.validate().map_err(|error| Error::Meta { key: key.clone(), error })?;
         let failed = |error| Error::system(&key, error);
+        let device = |error| Error::device(&key, error);
         let places = Places::from_environment(run_dir.as_deref());
         let run_dir = places.for_publisher(access)?;
-        let pool = HostPool::create(&key, meta.frame_size_bytes, ring_size)?;
-        let pool_fd = pool.fd().try_clone_to_owned().map_err(failed)?;
+        let slots = 0..usize::from(ring_size.get());
+        let memory = slots.map(|slot| backend.export_mem(&pool, slot)).collect::<Result<Box<[_]>, _>>();
+        let memory = memory.map_err(device)?;
+        let handouts = backend.export_fds(&pool).map_err(device)?;
+        let (event, handle) = backend.create_event().map_err(device)?;
+        let mut required = backend.backend().features();
+        if memory.iter().any(|memory| memory.offset != 0) {
+            required = required.union(Features::MEM_OFFSET);
+        }
+        let features = FEATURES.union(required);
         let shared = Shared::new().map_err(failed)?;
         let header = StreamHeader {
             lib_version: LIB_VERSION,
             producer_pid: process::id().into(),
             ring_size,
-            ownership: Ownership::LIBRARY,
+            ownership,
             policy,
             meta,
-            ipc_event_handle: EventHandle::NONE,
-            features: FEATURES,
-            backend: Backend::HOST,
+            ipc_event_handle: handle,
+            features,
+            backend: backend.backend(),
             epoch: random_epoch(),
         };
-        let slots = 0..usize::from(ring_size.get());
-        let blueprint = Blueprint { header, memory: slots.map(|slot| pool.memory(slot)).collect() };
+        let blueprint = Blueprint { header, memory };
         let (witness, witness_fd) = MappedRegion::sealed(&key, |region| blueprint.write(region))?;
         let (files, listener) =
             Claimed::take(run_dir, &places.shm, &key, access, |region| blueprint.write(region))?;
         let offer = PublisherOffer {
             ring_size,
-            ownership: Ownership::LIBRARY,
+            ownership,
             meta,
             shm_path: shm_path(files.region_path()),
-            features: FEATURES,
-            required: Features::FD_PASSING,
+            features,
+            required,
             handshake_timeout: timeouts.handshake,
         };
         let region = Arc::clone(files.region());
@@ -138,8 +193,9 @@ impl PublisherBuilder {
         let writer = RingWriter::new(region, Arc::clone(roster.membership()), ring_size, policy)
             .with_witness(Arc::new(witness));
         let report = Report::new(key.clone());
-        report.published(files.socket_path(), files.region_path(), mapped_bytes(&pool));
-        let producer = Producer::new(key, meta, writer, &timeouts, pool, Arc::clone(&shared));
+        report.published(files.socket_path(), files.region_path(), mapped_bytes(&meta, ring_size));
+        let frames = Frames { backend, pool: Some(pool), event, handle, ring_size };
+        let producer = Producer::new((key, meta), writer, &timeouts, frames, Arc::clone(&shared));
         let setup = Setup {
             files,
             listener,
@@ -148,7 +204,7 @@ impl PublisherBuilder {
             timeouts,
             allowed_uids,
             shared,
-            handouts: Handouts { pool: pool_fd, witness: witness_fd },
+            handouts: Handouts { frames: handouts, witness: witness_fd },
             upkeep: Upkeep::new(blueprint, clock::now()),
             report,
         };
@@ -189,7 +245,7 @@ fn random_epoch() -> u64 {
     RandomState::new().build_hasher().finish().max(1)
 }
 
-/// What a publisher of frames in host memory honours.
+/// What every publisher honours.
 const FEATURES: Features =
     Features::FD_PASSING.union(Features::LEASE).union(Features::WAKE_HINT).union(Features::WITNESS);
 

@@ -1,68 +1,172 @@
 //! [`Claim`]: a slot that is being written.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cuframes_core::ring;
-use cuframes_core::{FrameMeta, Instant};
+use cuframes_core::FrameMeta;
+use cuframes_core::gpu::{EventHandle, Export};
+use cuframes_core::ring::Ticket;
+use cuframes_core::wire::meta::Plane;
 
 use crate::clock;
-use crate::host::HostPool;
-use crate::shared::Shared;
-use crate::shm::MappedRegion;
+use crate::error::Error;
+use crate::host::HostMemory;
+use crate::pen::{Pen, Pending};
+use crate::producer::Producer;
 
-/// Memory for the next frame. No reader sees it before [`commit`](Self::commit); dropping it publishes nothing.
+/// Memory for the next frame. No reader sees it before it is committed; dropping it publishes nothing.
+///
+/// In host memory write [`bytes_mut`](Claim::bytes_mut), then [`commit`](Self::commit). On a device enqueue the work that
+/// writes [`device_ptr`](Self::device_ptr), then [`commit_on`](Self::commit_on) the same stream.
 #[derive(Debug)]
 #[must_use = "a claim that is not committed publishes nothing"]
-pub struct Claim<'a> {
-    pub(crate) claim: ring::Claim<'a, Arc<MappedRegion>>,
-    pub(crate) pool: &'a mut HostPool,
-    pub(crate) shared: &'a Shared,
-    pub(crate) meta: &'a FrameMeta,
+pub struct Claim<'a, B: Export<Fd = OwnedFd> = HostMemory> {
+    producer: &'a mut Producer<B>,
+    /// Until it is committed.
+    ticket: Option<Ticket>,
+    seq: u64,
+    slot: usize,
 }
 
 impl Claim<'_> {
+    /// The frame's memory, `frame_size_bytes` long, planes where [`FrameMeta::planes`] puts them. What an earlier frame
+    /// left there is still in it.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let pool = self.producer.frames.pool.as_mut();
+        pool.map_or(&mut [], |pool| pool.slot_bytes_mut(self.slot))
+    }
+}
+
+impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
+    #[inline]
+    pub(crate) fn new(producer: &'a mut Producer<B>, ticket: Ticket) -> Self {
+        let (seq, slot) = (ticket.seq().get(), ticket.slot());
+        Self { producer, ticket: Some(ticket), seq, slot }
+    }
+
     /// The number the frame will have.
     #[must_use]
-    pub fn seq(&self) -> u64 {
-        self.claim.seq().get()
+    pub const fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The slot that it is in, 0 to `ring_size - 1`.
+    #[must_use]
+    pub const fn slot(&self) -> usize {
+        self.slot
     }
 
     /// Geometry of the frame.
     #[must_use]
     pub const fn meta(&self) -> &FrameMeta {
-        self.meta
+        &self.producer.meta
     }
 
-    /// The frame's memory, `frame_size_bytes` long, planes where [`FrameMeta::planes`] puts them. What an earlier frame
-    /// left there is still in it.
+    /// The backend whose memory it is.
     #[must_use]
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.pool.slot_bytes_mut(self.claim.slot())
+    pub const fn backend(&self) -> &B {
+        &self.producer.frames.backend
     }
 
-    /// Publishes the whole frame, stamped with the current time, and returns its number.
+    /// Where the frame is in the device's address space: a `CUdeviceptr`, or an address in this process.
+    #[must_use]
+    pub fn device_ptr(&self) -> u64 {
+        let pool = self.producer.frames.pool.as_ref();
+        pool.and_then(|pool| self.backend().pool_ptr(pool, self.slot)).unwrap_or(0)
+    }
+
+    /// Each plane, with its address in the device's address space.
+    pub fn plane_ptrs(&self) -> impl Iterator<Item = (u64, Plane)> {
+        let base = self.device_ptr();
+        self.meta().planes().map(move |plane| (base + plane.offset, plane))
+    }
+
+    /// Enqueues a copy of `bytes` to the start of the frame. They are not needed any more when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Device`], also for more bytes than a frame has.
+    pub fn copy_in(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
+        let Producer { frames, key, .. } = &mut *self.producer;
+        let Some(pool) = &mut frames.pool else { return Ok(()) };
+        frames.backend.copy_in(stream, pool, self.slot, bytes).map_err(|error| Error::device(key, error))
+    }
+
+    /// Publishes the whole frame, stamped with the current time, and returns its number. It must be complete: work of a
+    /// device that writes it is done.
     pub fn commit(self) -> u64 {
-        let (now, size) = (clock::now(), self.meta.frame_size_bytes);
-        self.commit_at(now, now.as_nanos(), size)
+        let size = self.meta().frame_size_bytes;
+        self.commit_with(clock::now().as_nanos(), size)
     }
 
-    /// Publishes the frame with a time stamp in nanoseconds and the number of valid bytes: all `frame_size_bytes`, or
-    /// fewer for format BYTES (D-35). Returns its number.
-    pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> u64 {
-        self.commit_at(clock::now(), pts_ns, written_bytes)
+    /// As [`commit`](Self::commit), with a time stamp in nanoseconds and the number of valid bytes: all `frame_size_bytes`,
+    /// or fewer for format BYTES (D-35).
+    pub fn commit_with(mut self, pts_ns: i64, written_bytes: u64) -> u64 {
+        let Some(ticket) = self.ticket.take() else { return self.seq };
+        let Producer { shared, pen, meta, .. } = &mut *self.producer;
+        // Of a child that was forked meanwhile nobody shall see anything (P-20).
+        if shared.home.is_here() {
+            pen.commit(shared, ticket, pts_ns, written_bytes.min(meta.frame_size_bytes));
+        }
+        self.seq
     }
 
-    fn commit_at(self, now: Instant, pts_ns: i64, written_bytes: u64) -> u64 {
-        if !self.shared.home.is_here() {
-            // Of a child that was forked meanwhile nobody shall see anything (P-20).
-            return self.seq();
-        }
-        let committed = self.claim.commit(pts_ns, written_bytes.min(self.meta.frame_size_bytes));
-        let seq = committed.seq.get();
-        self.shared.counters.published(seq, now);
-        if committed.wake != 0 {
-            self.shared.wake(committed.wake);
-        }
-        seq
+    /// Publishes the whole frame when everything enqueued on `stream` until now is done, stamped with the current time;
+    /// returns its number at once. Frames become visible in the order in which they were claimed, also where they are
+    /// committed on several streams.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: nothing is published then.
+    pub fn commit_on(self, stream: &B::Stream) -> Result<u64, Error> {
+        let size = self.meta().frame_size_bytes;
+        self.commit_on_with(stream, clock::now().as_nanos(), size)
+    }
+
+    /// As [`commit_on`](Self::commit_on), with a time stamp in nanoseconds and the number of valid bytes, as in
+    /// [`commit_with`](Self::commit_with).
+    ///
+    /// # Errors
+    /// As [`commit_on`](Self::commit_on).
+    pub fn commit_on_with(
+        mut self,
+        stream: &B::Stream,
+        pts_ns: i64,
+        written_bytes: u64,
+    ) -> Result<u64, Error> {
+        let Producer { shared, pen, meta, frames, key, .. } = &mut *self.producer;
+        let written_bytes = written_bytes.min(meta.frame_size_bytes);
+        let writer = match pen {
+            Pen::Shared(writer) if shared.home.is_here() => Arc::clone(writer),
+            // Everything was done when the calls that enqueued it returned.
+            _ => return Ok(self.commit_with(pts_ns, written_bytes)),
+        };
+        let recorded = if frames.handle == EventHandle::NONE {
+            Ok(())
+        } else {
+            // For subscribers that know nothing of our order (§5).
+            frames.backend.record_event(stream, &frames.event)
+        };
+        let pending =
+            Pending { writer, shared: Arc::clone(shared), ticket: self.ticket.take(), pts_ns, written_bytes };
+        let committed =
+            recorded.and_then(|()| frames.backend.notify(stream, Box::new(move || pending.complete())));
+        committed.map(|()| self.seq).map_err(|error| {
+            // The slot is free again, but may still be written: nobody claims it before we return.
+            let _ = frames.backend.synchronize(stream, PATIENCE);
+            Error::device(key, error)
+        })
     }
 }
+
+impl<B: Export<Fd = OwnedFd>> Drop for Claim<'_, B> {
+    fn drop(&mut self) {
+        let Producer { shared, pen, .. } = &mut *self.producer;
+        if let Some(ticket) = self.ticket.take().filter(|_| shared.home.is_here()) {
+            pen.cancel(shared, ticket);
+        }
+    }
+}
+
+/// How long a stream that could not be told may take to finish.
+const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,15 +1,17 @@
 //! [`SubscriberBuilder`]: the settings of a subscription; [`Finder`]: finding the publisher (D-14).
 
 use std::env;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use cuframes_core::gpu::Import;
 use cuframes_core::session::{SubscriberHello, SubscriberSession};
 use cuframes_core::wire::hello::ConsumerName;
-use cuframes_core::{Features, Instant, Key, SubscriberMode, Timeouts};
+use cuframes_core::{Backend, Features, Instant, Key, SubscriberMode, Timeouts};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tracing::debug;
@@ -18,6 +20,7 @@ use crate::attach::Arrivals;
 use crate::clock;
 use crate::conn::Conn;
 use crate::error::Error;
+use crate::host::HostMemory;
 use crate::liveness::PeerCred;
 use crate::reconnect::Reconnect;
 use crate::rundir::{Places, RunDir};
@@ -90,15 +93,26 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Subscribes, and waits until the stream is mapped. With [`reconnect`](Self::reconnect) it waits for a publisher, too.
+    /// Subscribes to frames in host memory, and waits until the stream is mapped. With [`reconnect`](Self::reconnect) it
+    /// waits for a publisher, too.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such stream, [`Error::Refused`] if the publisher says no, [`Error::Gone`] if it
     /// does not answer in time, [`Error::Unusable`] if its frames are in memory that can't be used here.
     pub fn connect(self) -> Result<Subscriber, Error> {
+        let backend = HostMemory::new(self.key.clone());
+        self.connect_on(backend)
+    }
+
+    /// As [`connect`](Self::connect), to frames that `backend` can open.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), or [`Error::Device`].
+    pub fn connect_on<B: Import<Fd = OwnedFd>>(self, backend: B) -> Result<Subscriber<B>, Error> {
+        let backend = Arc::new(backend);
         let deadline = clock::now() + self.timeout;
         let mut subscriber = loop {
-            match self.clone().start() {
+            match self.clone().begin(Arc::clone(&backend)) {
                 // The backlog of the publisher is full: it has much to do, but lives.
                 Err(Error::Busy { .. }) if clock::now() < deadline => thread::sleep(BUSY_PAUSE),
                 started => break started?,
@@ -108,36 +122,56 @@ impl SubscriberBuilder {
         Ok(subscriber)
     }
 
-    /// Begins to subscribe, without waiting: drive the result until it is [ready](Subscriber::is_ready). With
-    /// [`reconnect`](Self::reconnect) there need not be a publisher yet.
+    /// Begins to subscribe to frames in host memory, without waiting: drive the result until it is
+    /// [ready](Subscriber::is_ready). With [`reconnect`](Self::reconnect) there need not be a publisher yet.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such stream, [`Error::Busy`] if its publisher has no room for another
     /// connection right now, or what the operating system refuses. With `reconnect` only what no waiting can cure.
     pub fn start(self) -> Result<Subscriber, Error> {
-        let common = Common::new().map_err(|error| Error::system(&self.key, error))?;
-        let reconnect = self.reconnect;
-        Subscriber::start(self.finder(), common, reconnect)
+        let backend = HostMemory::new(self.key.clone());
+        self.start_on(backend)
     }
 
-    pub(crate) fn finder(self) -> Finder {
-        let Self { key, name, mode, features, run_dir, timeout, reconnect: _ } = self;
+    /// As [`start`](Self::start), for frames that `backend` can open.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on<B: Import<Fd = OwnedFd>>(self, backend: B) -> Result<Subscriber<B>, Error> {
+        self.begin(Arc::new(backend))
+    }
+
+    fn begin<B: Import<Fd = OwnedFd>>(self, backend: Arc<B>) -> Result<Subscriber<B>, Error> {
+        let common = Common::new().map_err(|error| Error::system(&self.key, error))?;
+        let reconnect = self.reconnect;
+        Subscriber::start(self.finder(backend), common, reconnect)
+    }
+
+    pub(crate) fn finder<B: Import<Fd = OwnedFd>>(self, backend: Arc<B>) -> Finder<B> {
+        let Self { key, name, mode, mut features, run_dir, timeout, reconnect: _ } = self;
+        if backend.opens(Backend::CUDA_VMM) {
+            features = features.union(Features::CUDA_VMM);
+        }
+        if backend.opens(Backend::CUDA_IPC) {
+            features = features.union(Features::MEM_OFFSET);
+        }
         let places = Places::from_environment(run_dir.as_deref());
         let hello =
             SubscriberHello { name, cuda_device: NO_DEVICE, mode, features, handshake_timeout: timeout };
-        Finder { key, places, hello }
+        Finder { key, places, hello, backend }
     }
 }
 
 /// Finds the publisher of a stream, as often as is needed.
 #[derive(Debug)]
-pub(crate) struct Finder {
+pub(crate) struct Finder<B> {
     key: Key,
+    backend: Arc<B>,
     places: Places,
     hello: SubscriberHello,
 }
 
-impl Finder {
+impl<B: Import<Fd = OwnedFd>> Finder<B> {
     pub(crate) const fn key(&self) -> &Key {
         &self.key
     }
@@ -148,14 +182,20 @@ impl Finder {
     }
 
     /// Connects to the publisher that is there now, and says HELLO.
-    pub(crate) fn find(&self, now: Instant, common: &Arc<Common>) -> Result<Subscription, Error> {
-        let Self { key, places, hello } = self;
+    pub(crate) fn find(&self, now: Instant, common: &Arc<Common>) -> Result<Subscription<B>, Error> {
+        let Self { key, places, hello, backend } = self;
         let socket = self.connect()?;
         let failed = |error| Error::system(key, error);
         let PeerCred { pid, uid } = PeerCred::of(&socket).map_err(failed)?;
         debug!(%key, publisher = pid, "connected");
         let conn = Conn::new(socket, SubscriberSession::new(now, hello.clone())).map_err(failed)?;
-        let arrivals = Arrivals::new(key.clone(), hello.mode, places.shm.clone(), uid, Arc::clone(common));
+        let arrivals = Arrivals::new(
+            (key.clone(), hello.mode),
+            Arc::clone(backend),
+            places.shm.clone(),
+            uid,
+            Arc::clone(common),
+        );
         Ok(Subscription::new(now, conn, pid, arrivals))
     }
 

@@ -1,18 +1,22 @@
 //! [`Error`], what publishers and subscribers report. Each one displays as one line: what failed, on which stream or
 //! file, and what to do about it.
 
+use std::error;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cuframes_core::error::ErrorCode;
-use cuframes_core::ring::Stalled;
+use cuframes_core::gpu::GpuError;
+use cuframes_core::ring::{FrameLost, Stalled};
 use cuframes_core::roster::Member;
 use cuframes_core::session::Closed;
 use cuframes_core::wire::meta::MetaError;
 use cuframes_core::{Backend, Gone, Key, Misuse, Refused, Violation};
 use rustix::io::Errno;
+
+use crate::host::HostError;
 
 /// Why a publisher or a subscriber can't go on.
 ///
@@ -54,6 +58,22 @@ pub enum Error {
         key: Key,
         /// Where they are.
         backend: Backend,
+    },
+    /// A backend's call failed: frame memory, a stream or an event of a device.
+    Device {
+        /// The stream.
+        key: Key,
+        /// The code of the wire for it.
+        code: ErrorCode,
+        /// Which call, and why; the backend's own error type.
+        error: Box<dyn error::Error + Send + Sync>,
+    },
+    /// What was read may not have been the frame: do not use it.
+    Lost {
+        /// The stream.
+        key: Key,
+        /// How it was lost.
+        lost: FrameLost,
     },
     /// The publisher's queue of new connections is full right now.
     Busy {
@@ -158,6 +178,9 @@ impl Error {
                 ErrorCode::INVALID_ARGUMENT
             }
             Self::Unusable { .. } => ErrorCode::UNSUPPORTED,
+            Self::Device { code, .. } => *code,
+            Self::Lost { lost: FrameLost::Overwritten, .. } => ErrorCode::OVERWRITTEN,
+            Self::Lost { .. } => ErrorCode::EVICTED,
             Self::Busy { .. } => ErrorCode::TOO_MANY,
             Self::Stalled { .. } | Self::Gone { gone: Gone::Timeout { .. }, .. } => ErrorCode::TIMEOUT,
             Self::Gone { .. } => ErrorCode::DISCONNECTED,
@@ -178,6 +201,16 @@ impl Error {
                 let remedy = remedy(&source);
                 Self::Io { what, path, source, remedy }
             }
+        }
+    }
+
+    /// A call of a backend failed.
+    pub(crate) fn device(key: &Key, error: impl GpuError) -> Self {
+        let (code, error): (_, Box<dyn error::Error + Send + Sync>) = (error.code(), Box::new(error));
+        // Of host memory we know all that can be known.
+        match error.downcast::<HostError>() {
+            Ok(error) => error.into_error(key),
+            Err(error) => Self::Device { key: key.clone(), code, error },
         }
     }
 
@@ -234,6 +267,8 @@ impl fmt::Display for Error {
                 f,
                 "stream {key}: its frames are in memory of kind {backend}, which this program can't use; publish it in host memory"
             ),
+            Self::Device { key, error, .. } => write!(f, "stream {key}: {error}"),
+            Self::Lost { key, lost } => write!(f, "stream {key}: {lost}"),
             Self::Busy { key } => {
                 write!(
                     f,
@@ -293,7 +328,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl error::Error for Error {}
 
 /// What shows that a key belongs to another publisher (D-13).
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,36 +1,44 @@
-//! [`Frame`]: a frame that a subscriber holds, in host memory.
+//! [`Frame`]: a frame that a subscriber holds.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::BytesMut;
+use cuframes_core::gpu::Import;
 use cuframes_core::ring::{self, FrameLost, Outside, Testimony};
+use cuframes_core::shm::StreamHeader;
 use cuframes_core::wire::meta::Plane;
 use cuframes_core::wire::subscribe::Unsubscribe;
-use cuframes_core::{FrameMeta, Instant};
+use cuframes_core::{FrameMeta, Instant, Key};
 
-use crate::host::HostView;
+use crate::error::Error;
+use crate::host::HostMemory;
 use crate::shm::{MappedRegion, REGION_BYTES, Witness};
 use crate::tally::{Common, Mapped};
 use crate::wake::EventFd;
-use crate::{clock, fdpass};
+use crate::{clock, fdpass, reaper};
 
 /// A published frame. It may be sent to another thread, and several may be held at once; dropping it releases it.
 ///
 /// Under LEASE, which our publishers grant, the publisher does not overwrite it while it is held, so
-/// [`bytes`](Self::bytes) gives its memory. A frame that is held for longer than the publisher's `lease` timeout while
+/// [`bytes`](Frame::bytes) gives its memory. A frame that is held for longer than the publisher's `lease` timeout while
 /// the publisher needs the slot is taken back and may be overwritten (D-31): what was read is worth something if
 /// [`release`](Self::release) says so.
+///
+/// In a device's memory it is read by work that is enqueued on a stream: first [`wait_on`](Self::wait_on) that stream, then
+/// the work that reads [`device_ptr`](Self::device_ptr), then [`release_after`](Self::release_after).
 ///
 /// It keeps what it needs of its publisher: it stays readable when that one is gone, and when its subscriber has attached
 /// to another one. Geometry and [`epoch`](Self::epoch) are those of its own stream.
 #[derive(Debug)]
-pub struct Frame {
-    pub(crate) inner: ring::Frame<Arc<MappedRegion>, Attachment>,
+pub struct Frame<B: Import<Fd = OwnedFd> = HostMemory> {
+    pub(crate) inner: ring::Frame<Arc<MappedRegion>, Attachment<B>>,
     pub(crate) lost: u64,
 }
 
-impl Frame {
+impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// Its number.
     #[must_use]
     pub fn seq(&self) -> u64 {
@@ -53,13 +61,13 @@ impl Frame {
     /// frame before, another publisher has taken over: numbers start again, and the geometry may be another one (D-24).
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.inner.seat().outside().epoch
+        self.attachment().epoch
     }
 
     /// Geometry of the frame.
     #[must_use]
     pub fn meta(&self) -> &FrameMeta {
-        &self.inner.seat().outside().meta
+        &self.attachment().meta
     }
 
     /// Valid bytes: all of the frame, or fewer for format BYTES (D-35).
@@ -75,11 +83,111 @@ impl Frame {
         self.len() == 0
     }
 
+    /// The backend that opened its memory.
+    #[must_use]
+    pub fn backend(&self) -> &B {
+        &self.attachment().memory.backend
+    }
+
+    /// The memory of its slot, as the backend knows it.
+    #[must_use]
+    pub fn mapping(&self) -> Option<&B::Mapping> {
+        self.attachment().memory.mappings.get(self.inner.slot())
+    }
+
+    /// Where the frame is in the device's address space: a `CUdeviceptr`, or an address in this process.
+    #[must_use]
+    pub fn device_ptr(&self) -> u64 {
+        self.mapping().map_or(0, |mapping| self.backend().mapping_ptr(mapping))
+    }
+
+    /// Each plane, with its address in the device's address space.
+    pub fn plane_ptrs(&self) -> impl Iterator<Item = (u64, Plane)> {
+        let base = self.device_ptr();
+        self.meta().planes().map(move |plane| (base + plane.offset, plane))
+    }
+
+    /// Lets the work that is enqueued on `stream` after this wait for the publisher's work that writes the frame. Where
+    /// frames are published complete, as ours are, that is over.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn wait_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        let Attachment { memory, key, .. } = self.attachment();
+        memory.backend.wait_event(stream, &memory.event).map_err(|error| Error::device(key, error))
+    }
+
+    /// Copies the valid bytes to the front of `to`, through `stream`, and returns how many there are; if `to` is shorter the
+    /// rest is cut. Blocks until they are there.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the frame was overwritten during the copy, or [`Error::Device`], also if it takes longer than
+    /// `timeout`: what is in `to` is worth nothing then.
+    pub fn copy_to_host(&self, stream: &B::Stream, to: &mut [u8], timeout: Duration) -> Result<usize, Error> {
+        let len = self.len().min(to.len());
+        let to = to.get_mut(..len).unwrap_or_default();
+        let key = &self.attachment().key;
+        self.wait_on(stream)?;
+        if let Some(mapping) = self.mapping() {
+            let copied = self.backend().copy_out(stream, mapping, to, timeout);
+            copied.map_err(|error| Error::device(key, error))?;
+        }
+        let lost = FrameLost::Overwritten;
+        if self.inner.is_intact() { Ok(len) } else { Err(Error::Lost { key: key.clone(), lost }) }
+    }
+
+    /// Gives the frame back and says whether it was this frame all the time.
+    ///
+    /// # Errors
+    /// [`FrameLost`] if it was overwritten, or the publisher had taken the lease back: what was computed from it may be
+    /// wrong.
+    pub fn release(self) -> Result<(), FrameLost> {
+        self.inner.release()
+    }
+
+    /// Gives the frame back when everything that is enqueued on `stream` until now is done; returns at once. Should it have
+    /// been overwritten by then, [`SubscriberStats`](crate::SubscriberStats) count it.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: the frame is given back then, after waiting for the stream for a second at most.
+    pub fn release_after(self, stream: &B::Stream) -> Result<(), Error> {
+        let Attachment { memory, key, .. } = self.attachment();
+        let (memory, key) = (Arc::clone(memory), key.clone());
+        if !B::STREAMS {
+            let _ = self.release();
+            return Ok(());
+        }
+        let failed = |error| Error::device(&key, error);
+        reaper::start().map_err(|error| Error::system(&key, error))?;
+        // Whoever takes it gives the frame back.
+        let held = Arc::new(Mutex::new(Some(self)));
+        let theirs = Arc::clone(&held);
+        let give_back = move || {
+            if let Some(frame) = lock(&theirs).take() {
+                // We may be on a thread of the driver's, where nothing may be unmapped.
+                if let (_, Some(seat)) = frame.inner.release_apart() {
+                    reaper::hand_over(Box::new(seat));
+                }
+            }
+        };
+        let notified = memory.backend.notify(stream, Box::new(give_back));
+        notified.map_err(|error| {
+            let _ = memory.backend.synchronize(stream, PATIENCE);
+            drop(lock(&held).take());
+            failed(error)
+        })
+    }
+
+    fn attachment(&self) -> &Attachment<B> {
+        self.inner.seat().outside()
+    }
+}
+
+impl Frame {
     /// The frame's memory, or `None` without LEASE: then use [`copy_to`](Self::copy_to).
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
-        let seat = self.inner.seat();
-        let view = seat.outside().views.get(self.inner.slot()).filter(|_| seat.leases())?;
+        let view = self.mapping().filter(|_| self.inner.seat().leases())?;
         Some(view.bytes(self.inner.written_bytes()))
     }
 
@@ -102,27 +210,18 @@ impl Frame {
     pub fn copy_to(&self, to: &mut [u8]) -> Result<usize, FrameLost> {
         let len = self.len().min(to.len());
         let to = to.get_mut(..len).unwrap_or_default();
-        let view = self.inner.seat().outside().views.get(self.inner.slot());
-        let copied = view.map_or(0, |view| view.copy_to(to));
+        let copied = self.mapping().map_or(0, |view| view.copy_to(to));
         if self.inner.is_intact() { Ok(copied) } else { Err(FrameLost::Overwritten) }
-    }
-
-    /// Gives the frame back and says whether it was this frame all the time.
-    ///
-    /// # Errors
-    /// [`FrameLost`] if it was overwritten, or the publisher had taken the lease back: what was computed from it may be
-    /// wrong.
-    pub fn release(self) -> Result<(), FrameLost> {
-        self.inner.release()
     }
 }
 
 /// What the subscriber and all its frames hold on to. The last of them to go unmaps the memory and says UNSUBSCRIBE.
 #[derive(Debug)]
-pub(crate) struct Attachment {
-    pub(crate) meta: FrameMeta,
+pub(crate) struct Attachment<B: Import> {
+    key: Key,
+    meta: FrameMeta,
     epoch: u64,
-    views: Vec<HostView>,
+    memory: Arc<Memory<B>>,
     /// What only the publisher can say about its slots.
     witness: Option<Witness>,
     /// Wakes the publisher.
@@ -132,28 +231,40 @@ pub(crate) struct Attachment {
     goodbye: Goodbye,
 }
 
-impl Attachment {
+/// The publisher's frames, open.
+#[derive(Debug)]
+pub(crate) struct Memory<B: Import> {
+    pub(crate) backend: Arc<B>,
+    /// By slot.
+    pub(crate) mappings: Vec<B::Mapping>,
+    /// What the publisher's work can be waited for by.
+    pub(crate) event: B::Event,
+}
+
+impl<B: Import<Fd = OwnedFd>> Attachment<B> {
     pub(crate) fn new(
-        (meta, epoch): (FrameMeta, u64),
-        views: Vec<HostView>,
+        key: Key,
+        header: &StreamHeader,
+        memory: Memory<B>,
         witness: Option<Witness>,
         bell: Option<EventFd>,
         common: &Arc<Common>,
     ) -> Self {
+        let StreamHeader { meta, epoch, ring_size, .. } = *header;
         let regions = if witness.is_some() { 2 * REGION_BYTES } else { REGION_BYTES };
-        let pool = views.first().map_or(0, HostView::mapped_bytes);
-        let mapped = Mapped::new(Arc::clone(common), regions + pool);
+        let frames = meta.frame_size_bytes.saturating_mul(ring_size.get().into());
+        let mapped = Mapped::new(Arc::clone(common), regions.saturating_add(frames));
         let goodbye = Goodbye { socket: Mutex::new(None), common: Arc::clone(common) };
-        Self { meta, epoch, views, witness, bell, mapped, goodbye }
+        Self { key, meta, epoch, memory: Arc::new(memory), witness, bell, mapped, goodbye }
     }
 
     /// Hands the connection over, to be ended when the last frame is released.
     pub(crate) fn say_goodbye_on(&self, socket: UnixStream) {
-        *self.goodbye.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+        *lock(&self.goodbye.socket) = Some(socket);
     }
 }
 
-impl Outside for Attachment {
+impl<B: Import<Fd = OwnedFd>> Outside for Attachment<B> {
     fn now(&self) -> Instant {
         clock::now()
     }
@@ -197,3 +308,11 @@ impl Drop for Goodbye {
         }
     }
 }
+
+/// Nothing that holds one of these locks panics half way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a stream that could not be told may take to finish.
+const PATIENCE: Duration = Duration::from_secs(1);

@@ -5,18 +5,19 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use cuframes_core::Features;
 use cuframes_core::wire::FdPurpose;
+use cuframes_core::wire::control::EventFd;
 use rustix::io::Errno;
 
 use crate::liveness::PidFd;
 use crate::shared::Shared;
 use crate::stale::Claimed;
-use crate::wake::EventFd;
+use crate::wake;
 
 /// What every subscriber of a stream gets a copy of.
 #[derive(Debug)]
 pub(crate) struct Handouts {
-    /// The frames.
-    pub(crate) pool: OwnedFd,
+    /// Those that lead to the frames, if there are any.
+    pub(crate) frames: Vec<(EventFd, OwnedFd)>,
     /// The witness.
     pub(crate) witness: OwnedFd,
 }
@@ -25,11 +26,11 @@ pub(crate) struct Handouts {
 #[derive(Debug)]
 pub(crate) struct HandOver {
     /// Wakes the subscriber.
-    pub(crate) bell: EventFd,
+    pub(crate) bell: wake::EventFd,
     /// `None` where it can't be watched: then the connection alone tells (D-20).
     pub(crate) process: Option<PidFd>,
     /// What to send, in this order.
-    pub(crate) fds: Vec<(FdPurpose, OwnedFd)>,
+    pub(crate) fds: Vec<(EventFd, OwnedFd)>,
 }
 
 impl Handouts {
@@ -44,20 +45,23 @@ impl Handouts {
         files: &Claimed,
         shared: &Shared,
     ) -> io::Result<HandOver> {
-        let bell = EventFd::new()?;
+        let bell = wake::EventFd::new()?;
+        let single = |purpose, fd| (EventFd::single(purpose), fd);
         let mut fds = Vec::new();
         if features.contains(Features::FD_PASSING) {
-            fds.push((FdPurpose::REGION, files.region_fd().try_clone_to_owned()?));
-            fds.push((FdPurpose::HOST_POOL, self.pool.try_clone()?));
+            fds.push(single(FdPurpose::REGION, files.region_fd().try_clone_to_owned()?));
+            for (message, fd) in &self.frames {
+                fds.push((*message, fd.try_clone()?));
+            }
         }
         if features.contains(Features::FD_PASSING.union(Features::WITNESS)) {
-            fds.push((FdPurpose::WITNESS, self.witness.try_clone()?));
+            fds.push(single(FdPurpose::WITNESS, self.witness.try_clone()?));
         }
         if features.contains(Features::WAKE_HINT) {
             let bell = shared.publisher_bell.as_fd().try_clone_to_owned()?;
-            fds.push((FdPurpose::PUBLISHER_WAKE_UP, bell));
+            fds.push(single(FdPurpose::PUBLISHER_WAKE_UP, bell));
         }
-        fds.push((FdPurpose::WAKE_UP, bell.as_fd().try_clone_to_owned()?));
+        fds.push(single(FdPurpose::WAKE_UP, bell.as_fd().try_clone_to_owned()?));
         // Rung once, for frames published since the bit is active.
         bell.ring()?;
         let process = match PidFd::of_peer(connection) {

@@ -61,11 +61,6 @@ impl HostPool {
         Ok(Self { fd, map, frame_size, stride, slots })
     }
 
-    /// Bytes that it takes.
-    pub(crate) fn len(&self) -> usize {
-        self.map.len()
-    }
-
     /// The memory, for subscribers (`EVENT_FD` with purpose 3).
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -137,11 +132,6 @@ impl HostView {
         let map = Arc::new(map.map_err(|error| Error::io("map", path, error))?);
         let view = |offset| Self { map: Arc::clone(&map), frame_size, offset: offset - first };
         Ok(offsets.into_iter().map(view).collect())
-    }
-
-    /// How many bytes are mapped, for this slot and those of the same ring.
-    pub(crate) fn mapped_bytes(&self) -> u64 {
-        to_u64(self.map.len())
     }
 
     /// At most `len` bytes of the frame, which the caller holds a lease of. Without one this would be a reference

@@ -1,27 +1,25 @@
 //! [`Publisher`]: shares frames under a key.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
 
-use cuframes_core::ring::{RingWriter, StallClock, Stalled};
+use cuframes_core::gpu::Export;
+use cuframes_core::ring::Stalled;
 use cuframes_core::roster::Member;
 use cuframes_core::wire::ShutdownReason;
-use cuframes_core::{FrameMeta, Instant, Key, Timeouts};
-use mio::{Interest, Registry, Token};
+use cuframes_core::{FrameMeta, Instant, Key};
+use mio::{Registry, Token};
 
 use crate::builder::PublisherBuilder;
 use crate::claim::Claim;
-use crate::clock;
 use crate::error::Error;
-use crate::host::HostPool;
-use crate::pollable::{EventSource, Registration, Turn};
+use crate::host::HostMemory;
+use crate::pollable::{EventSource, Turn};
+use crate::producer::{Producer, Waiting, look_again_after};
 use crate::served::ServedPublisher;
 use crate::service::Service;
-use crate::shared::{MemberEvent, Shared};
-use crate::shm::{MappedRegion, REGION_BYTES, to_u64};
+use crate::shared::MemberEvent;
 use crate::stats::PublisherStats;
-use crate::wake::EventFd;
 
 /// Shares frames under a key, driven by the caller: register it with a mio `Poll` ([`EventSource`]), wrap it in a
 /// [`Pollable`](crate::Pollable), or hand its control plane to a thread with [`serve`](Self::serve).
@@ -32,10 +30,10 @@ use crate::wake::EventFd;
 /// A child that was forked, and did not start another program, must not use its parent's publisher: it can't claim, every
 /// call that may fail does so, and dropping it says nothing to anybody.
 #[derive(Debug)]
-pub struct Publisher {
+pub struct Publisher<B: Export<Fd = OwnedFd> = HostMemory> {
     // Dropped first, while the pool is still mapped.
     service: Service,
-    producer: Producer,
+    producer: Producer<B>,
     /// When to look again whether a claim is possible, although nobody rang.
     look_again: Option<Instant>,
 }
@@ -45,8 +43,10 @@ impl Publisher {
     pub fn builder(key: Key, meta: FrameMeta) -> PublisherBuilder {
         PublisherBuilder::new(key, meta)
     }
+}
 
-    pub(crate) const fn new(service: Service, producer: Producer) -> Self {
+impl<B: Export<Fd = OwnedFd>> Publisher<B> {
+    pub(crate) const fn new(service: Service, producer: Producer<B>) -> Self {
         Self { service, producer, look_again: None }
     }
 
@@ -55,22 +55,21 @@ impl Publisher {
     /// # Errors
     /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted. The
     /// event loop wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
-    pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_>, Stalled> {
+    pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_, B>, Stalled> {
         if !self.producer.shared.home.is_here() {
             return Err(Stalled::FORKED);
         }
         let Self { service, producer, look_again, .. } = self;
         *look_again = None;
-        producer.claim_or(|Waiting { writer, stall, .. }, stalled| {
-            if !writer.is_parked() {
-                writer.park();
+        producer.claim_or(|Waiting { pen, members, stall, .. }, stalled| {
+            if !pen.park() {
                 return Ok(());
             }
-            if stall.stalled(now, &stalled, writer.members()) {
+            if stall.stalled(now, &stalled, members) {
                 service.evict_accused(now);
                 return Ok(());
             }
-            *look_again = Some(now + look_again_after(writer, &stalled));
+            *look_again = Some(now + look_again_after(members, &stalled));
             Err(stalled)
         })
     }
@@ -121,7 +120,7 @@ impl Publisher {
     ///
     /// # Errors
     /// If the thread or its event loop can't be made, or in a forked child ([`Error::Forked`]).
-    pub fn serve(self) -> Result<ServedPublisher, Error> {
+    pub fn serve(self) -> Result<ServedPublisher<B>, Error> {
         self.producer.here()?;
         let Self { service, mut producer, .. } = self;
         producer.deregister();
@@ -129,8 +128,8 @@ impl Publisher {
     }
 }
 
-impl EventSource for Publisher {
-    const TOKENS: usize = Service::TOKENS + Producer::TOKENS;
+impl<B: Export<Fd = OwnedFd>> EventSource for Publisher<B> {
+    const TOKENS: usize = Service::TOKENS + Producer::<B>::TOKENS;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.producer.here().map_err(io::Error::other)?;
@@ -156,10 +155,10 @@ impl EventSource for Publisher {
         self.service.handle_timeout(now);
         // Whoever is over its deadline is evicted, whether the caller claims again or not.
         while self.producer.stall.deadline().is_some_and(|due| due <= now) {
-            let Producer { writer, stall, .. } = &mut self.producer;
-            match writer.stalled() {
+            let Producer { pen, stall, members, .. } = &mut self.producer;
+            match pen.with(|writer| writer.stalled()) {
                 None => stall.clear(),
-                Some(stalled) if stall.stalled(now, &stalled, writer.members()) => {
+                Some(stalled) if stall.stalled(now, &stalled, members) => {
                     self.service.evict_accused(now);
                 }
                 Some(_) => break,
@@ -177,119 +176,4 @@ impl EventSource for Publisher {
             .chain(self.look_again)
             .min()
     }
-}
-
-/// The hot path: the ring's writer and the memory behind it.
-#[derive(Debug)]
-pub(crate) struct Producer {
-    pub(crate) key: Key,
-    pub(crate) meta: FrameMeta,
-    writer: RingWriter<Arc<MappedRegion>>,
-    stall: StallClock,
-    pool: HostPool,
-    pub(crate) shared: Arc<Shared>,
-    /// A claim has failed, and none has succeeded since.
-    stalling: bool,
-    /// Where the bells are registered.
-    registration: Option<Registration>,
-}
-
-impl Producer {
-    pub(crate) const fn new(
-        key: Key,
-        meta: FrameMeta,
-        writer: RingWriter<Arc<MappedRegion>>,
-        timeouts: &Timeouts,
-        pool: HostPool,
-        shared: Arc<Shared>,
-    ) -> Self {
-        let stall = StallClock::new(timeouts);
-        Self { key, meta, writer, stall, pool, shared, stalling: false, registration: None }
-    }
-
-    /// Fails in a child that was forked from the process that publishes (P-20).
-    pub(crate) fn here(&self) -> Result<(), Error> {
-        if self.shared.home.is_here() { Ok(()) } else { Err(Error::Forked { key: self.key.clone() }) }
-    }
-
-    /// What has happened so far.
-    pub(crate) fn stats(&self) -> PublisherStats {
-        let Shared { counters, .. } = &*self.shared;
-        counters.read(clock::now(), self.shared.member_count(), mapped_bytes(&self.pool))
-    }
-
-    /// Registers the bells that end a stall.
-    fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
-        self.deregister();
-        let registration = Registration::new(registry, first_token)?;
-        for (number, bell) in self.bells().into_iter().enumerate() {
-            registration.add(bell, number, Interest::READABLE)?;
-        }
-        self.registration = Some(registration);
-        Ok(())
-    }
-
-    /// Subscribers have copies of a bell, so closing ours would not end its registration.
-    fn deregister(&mut self) {
-        if let Some(registration) = self.registration.take() {
-            self.bells().into_iter().for_each(|bell| registration.remove(bell));
-        }
-    }
-
-    fn bells(&self) -> [&EventFd; Self::TOKENS] {
-        let Shared { publisher_bell, claim_bell, .. } = &*self.shared;
-        [publisher_bell, claim_bell]
-    }
-
-    /// How many descriptors it has for the event loop.
-    const TOKENS: usize = 2;
-
-    /// Claims, calling `wait` whenever nothing can be claimed.
-    #[inline]
-    pub(crate) fn claim_or<E>(
-        &mut self,
-        mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
-    ) -> Result<Claim<'_>, E> {
-        let Self { writer, stall, pool, shared, meta, key, stalling, .. } = self;
-        let claim = writer.claim_or(|writer, stalled| {
-            if !*stalling {
-                *stalling = true;
-                shared.counters.stalled(&stalled);
-            }
-            wait(Waiting { writer, stall, shared, key }, stalled)
-        })?;
-        stall.clear();
-        *stalling = false;
-        Ok(Claim { claim, pool, shared, meta })
-    }
-}
-
-impl Drop for Producer {
-    fn drop(&mut self) {
-        // A forked child shares the event loop with its parent.
-        if self.shared.home.is_here() {
-            self.deregister();
-        }
-    }
-}
-
-/// What a claim that waits has at hand.
-pub(crate) struct Waiting<'a> {
-    pub(crate) writer: &'a mut RingWriter<Arc<MappedRegion>>,
-    pub(crate) stall: &'a mut StallClock,
-    pub(crate) shared: &'a Shared,
-    pub(crate) key: &'a Key,
-}
-
-/// Bytes of shared memory that a publisher with this pool has mapped.
-pub(crate) fn mapped_bytes(pool: &HostPool) -> u64 {
-    // The region and its witness.
-    to_u64(pool.len()) + 2 * REGION_BYTES
-}
-
-/// How long a claim that waits may sleep before it looks again although nobody rang.
-pub(crate) fn look_again_after(writer: &RingWriter<Arc<MappedRegion>>, stalled: &Stalled) -> Duration {
-    // A plain v1 subscriber wakes nobody. The others could be kept from it: anybody can write `publisher_parked`.
-    let is_silent = writer.members().any_silent(stalled.bits());
-    Duration::from_millis(if is_silent { 1 } else { 100 })
 }

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use cuframes_core::gpu::Import;
 use cuframes_core::session::Closed;
 use cuframes_core::shm::StreamHeader;
 use cuframes_core::wire::ShutdownReason;
@@ -25,11 +26,11 @@ use crate::tally::{Common, Tally};
 /// What a subscriber is attached to now, and how it comes to the next publisher. It ends with the first one if it was not
 /// told to go on.
 #[derive(Debug)]
-pub(crate) struct Pursuit {
-    finder: Finder,
+pub(crate) struct Pursuit<B: Import<Fd = OwnedFd>> {
+    finder: Finder<B>,
     pub(crate) common: Arc<Common>,
     /// The connection to a publisher.
-    pub(crate) subscription: Option<Subscription>,
+    pub(crate) subscription: Option<Subscription<B>>,
     /// When to look for the next publisher, if we are to.
     search: Option<Search>,
     /// About the stream that we are attached to, or were last.
@@ -44,14 +45,14 @@ pub(crate) struct Pursuit {
     registration: Option<Registration>,
 }
 
-impl Pursuit {
+impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
     /// Connects, or begins to look for somebody to connect to.
     ///
     /// # Errors
     /// Nobody is there and we are not to wait; or something that no waiting can cure.
     pub(crate) fn begin(
         now: Instant,
-        finder: Finder,
+        finder: Finder<B>,
         common: Arc<Common>,
         reconnect: Option<Reconnect>,
     ) -> Result<Self, Error> {
@@ -77,7 +78,7 @@ impl Pursuit {
         self.finder.key()
     }
 
-    pub(crate) fn attached(&self) -> Option<&Attached> {
+    pub(crate) fn attached(&self) -> Option<&Attached<B>> {
         self.subscription.as_ref()?.attached.as_ref()
     }
 
@@ -324,7 +325,7 @@ impl Pursuit {
     }
 }
 
-impl Drop for Pursuit {
+impl<B: Import<Fd = OwnedFd>> Drop for Pursuit<B> {
     fn drop(&mut self) {
         // A forked child shares the kernel's side of the event loop with its parent, whose registration must stay (P-20).
         if self.common.home.is_here() {

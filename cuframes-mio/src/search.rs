@@ -1,9 +1,11 @@
 //! [`Search`]: when to look for the next publisher (D-24).
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use cuframes_core::Instant;
+use cuframes_core::gpu::Import;
 use mio::Interest;
 use tracing::debug;
 
@@ -49,7 +51,11 @@ impl Search {
 
     /// Listens for what happens in the run directories, if that can be had. To be called before each look at them: what
     /// the look misses is heard of.
-    pub(crate) fn listen(&mut self, finder: &Finder, registration: Option<&Registration>) {
+    pub(crate) fn listen<B: Import<Fd = OwnedFd>>(
+        &mut self,
+        finder: &Finder<B>,
+        registration: Option<&Registration>,
+    ) {
         let armed = self.arm(finder, registration);
         if let Err(error) = &armed
             && !self.is_deaf
@@ -65,7 +71,11 @@ impl Search {
         self.attempts += 1;
     }
 
-    fn arm(&mut self, finder: &Finder, registration: Option<&Registration>) -> io::Result<()> {
+    fn arm<B: Import<Fd = OwnedFd>>(
+        &mut self,
+        finder: &Finder<B>,
+        registration: Option<&Registration>,
+    ) -> io::Result<()> {
         let watch = match &mut self.watch {
             Some(watch) => watch,
             None => {
@@ -121,9 +131,11 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::Subscriber;
     use crate::testing::key;
+    use crate::{HostMemory, Subscriber};
 
     const MAX: Duration = Duration::from_secs(2);
 
@@ -166,7 +178,8 @@ mod tests {
     #[test]
     fn it_listens_until_it_rests() {
         let mut search = Search::new(Instant::ZERO, Reconnect::default());
-        search.listen(&Subscriber::builder(key()).run_dir("/nowhere").finder(), None);
+        let finder = Subscriber::builder(key()).run_dir("/nowhere").finder(Arc::new(HostMemory::new(key())));
+        search.listen(&finder, None);
         assert!(search.watch().is_some() && search.due().is_some());
         search.rest(None);
         assert!(search.watch().is_none() && search.due().is_none());

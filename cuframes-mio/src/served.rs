@@ -1,10 +1,11 @@
 //! [`ServedPublisher`]: a publisher whose control plane runs in a thread of its own.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
+use cuframes_core::gpu::Export;
 use cuframes_core::ring::Stalled;
 use cuframes_core::roster::Member;
 use cuframes_core::wire::ShutdownReason;
@@ -13,8 +14,9 @@ use cuframes_core::{FrameMeta, Key};
 use crate::claim::Claim;
 use crate::clock;
 use crate::error::Error;
+use crate::host::HostMemory;
 use crate::pollable::Pollable;
-use crate::publisher::{Producer, Waiting, look_again_after};
+use crate::producer::{Producer, Waiting, look_again_after};
 use crate::report;
 use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
@@ -24,14 +26,14 @@ use crate::wake::sleep;
 /// A publisher whose control plane runs in a thread. Dropping it shuts down as [`shut_down`](Self::shut_down) does, and waits as
 /// long; but not in a forked child, which can't use it any more than a [`Publisher`](crate::Publisher).
 #[derive(Debug)]
-pub struct ServedPublisher {
-    producer: Producer,
+pub struct ServedPublisher<B: Export<Fd = OwnedFd> = HostMemory> {
+    producer: Producer<B>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl ServedPublisher {
+impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
     /// Starts the thread.
-    pub(crate) fn start(service: Service, producer: Producer) -> Result<Self, Error> {
+    pub(crate) fn start(service: Service, producer: Producer<B>) -> Result<Self, Error> {
         let failed = |error| Error::system(&producer.key, error);
         let pollable = Pollable::new(service).map_err(failed)?;
         // 15 bytes of a thread's name are kept.
@@ -47,7 +49,7 @@ impl ServedPublisher {
     ///
     /// # Errors
     /// Only if the control plane has failed, or in a forked child ([`Error::Forked`]).
-    pub fn claim(&mut self) -> Result<Claim<'_>, Error> {
+    pub fn claim(&mut self) -> Result<Claim<'_, B>, Error> {
         self.claim_timeout(Duration::MAX)
     }
 
@@ -56,7 +58,7 @@ impl ServedPublisher {
     ///
     /// # Errors
     /// [`Error::Stalled`] names who was in the way; nothing has changed then. Otherwise as [`claim`](Self::claim).
-    pub fn claim_timeout(&mut self, timeout: Duration) -> Result<Claim<'_>, Error> {
+    pub fn claim_timeout(&mut self, timeout: Duration) -> Result<Claim<'_, B>, Error> {
         let Self { producer, thread } = self;
         producer.here()?;
         let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -64,9 +66,8 @@ impl ServedPublisher {
             return Err(Error::system(&producer.key, io::Error::other(NOT_SERVED)));
         }
         let mut end = None;
-        producer.claim_or(|Waiting { writer, stall, shared, key }, stalled| {
-            if !writer.is_parked() {
-                writer.park();
+        producer.claim_or(|Waiting { pen, members, stall, shared, key }, stalled| {
+            if !pen.park() {
                 return Ok(());
             }
             let failed = |error| Error::system(key, error);
@@ -75,11 +76,14 @@ impl ServedPublisher {
             }
             let now = clock::now();
             let end = *end.get_or_insert(now + timeout);
-            let accused = stall.stalled(now, &stalled, writer.members());
+            let accused = stall.stalled(now, &stalled, members);
             if accused {
                 shared.service_bell.ring().map_err(failed)?;
             }
-            if end <= now {
+            // Nobody can be evicted for what our own device does not complete.
+            let is_stuck = stalled.unfinished && stalled.bits() == 0 && stall.waited(now) >= stall.patience();
+            if end <= now || is_stuck {
+                let timeout = timeout.min(stall.waited(now));
                 let mut members = shared.members();
                 members.retain(|member| stalled.bits() & member.bit.mask() != 0);
                 return Err(Error::Stalled { key: key.clone(), stalled, timeout, members });
@@ -88,7 +92,7 @@ impl ServedPublisher {
                 Some(deadline) if !accused => deadline.saturating_since(now),
                 _ => EVICTION_PAUSE,
             };
-            let limit = limit.min(end.saturating_since(now)).min(look_again_after(writer, &stalled));
+            let limit = limit.min(end.saturating_since(now)).min(look_again_after(members, &stalled));
             wait_for_bell(shared, limit).map_err(failed)
         })
     }
@@ -98,12 +102,12 @@ impl ServedPublisher {
     /// # Errors
     /// [`Stalled`] names who must acknowledge or release first. Whoever stays in the way of the attempts for longer than
     /// its deadline is evicted (D-31). In a forked child it is [`Stalled::FORKED`].
-    pub fn try_claim(&mut self) -> Result<Claim<'_>, Stalled> {
+    pub fn try_claim(&mut self) -> Result<Claim<'_, B>, Stalled> {
         if !self.producer.shared.home.is_here() {
             return Err(Stalled::FORKED);
         }
-        self.producer.claim_or(|Waiting { writer, stall, shared, .. }, stalled| {
-            if stall.stalled(clock::now(), &stalled, writer.members()) {
+        self.producer.claim_or(|Waiting { members, stall, shared, .. }, stalled| {
+            if stall.stalled(clock::now(), &stalled, members) {
                 // If it can't be rung the control plane is gone, and the next claim says so.
                 let _ = shared.service_bell.ring();
             }
@@ -172,7 +176,7 @@ impl ServedPublisher {
     }
 }
 
-impl Drop for ServedPublisher {
+impl<B: Export<Fd = OwnedFd>> Drop for ServedPublisher<B> {
     fn drop(&mut self) {
         // Whoever wants to know calls `shut_down`.
         let _ = self.stop(ShutdownReason::NORMAL);

@@ -18,7 +18,6 @@ use cuframes_core::session::{
 };
 use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
-use cuframes_core::wire::control::EventFd as Announcement;
 use cuframes_core::{Gone, Instant, SubscriberBit, Timeouts};
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
@@ -292,8 +291,8 @@ impl Service {
         let bit = subscribed.bit;
         peer.bit = Some(bit);
         let _ = peer.conn.session.admit(now, Ok(subscribed));
-        for (purpose, fd) in fds {
-            let _ = peer.conn.session.offer_fd(Announcement::single(purpose), fd);
+        for (message, fd) in fds {
+            let _ = peer.conn.session.offer_fd(message, fd);
         }
         self.shared.set_bell(bit, Some(bell));
         if let (Some(process), Some(registration)) = (&process, &self.registration) {

@@ -106,11 +106,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Frame `seq` was published.
+    /// So many frames were published, the last of them with number `newest`.
     #[inline]
-    pub(crate) fn published(&self, seq: u64, now: Instant) {
-        self.frames.add(1);
-        self.newest.set(seq);
+    pub(crate) fn published(&self, frames: u64, newest: u64, now: Instant) {
+        self.frames.add(frames);
+        self.newest.set(newest);
         self.published_at.set(now.as_nanos().cast_unsigned());
     }
 

@@ -1,9 +1,11 @@
 //! [`Subscriber`]: receives the frames of a stream.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cuframes_core::gpu::Import;
 use cuframes_core::shm::StreamHeader;
 use cuframes_core::{Features, FrameMeta, Instant, Key, SubscriberBit, ring};
 use mio::{Registry, Token};
@@ -12,6 +14,7 @@ use crate::clock;
 use crate::connect::{Finder, SubscriberBuilder};
 use crate::error::Error;
 use crate::frame::{Attachment, Frame};
+use crate::host::HostMemory;
 use crate::pollable::{EventSource, Turn};
 use crate::pursuit::{CONN, PLACES, Pursuit, WATCH};
 use crate::reconnect::{Reconnect, StreamEvent};
@@ -89,8 +92,8 @@ use crate::wake::sleep;
 /// A child that was forked, and did not start another program, must not use its parent's subscriber: every call returns
 /// [`Error::Forked`], releasing a frame has no effect on the stream, and dropping either says nothing to the publisher.
 #[derive(Debug)]
-pub struct Subscriber {
-    pursuit: Pursuit,
+pub struct Subscriber<B: Import<Fd = OwnedFd> = HostMemory> {
+    pursuit: Pursuit<B>,
     /// The publisher was told that we sleep.
     parked: bool,
     /// When to look again although nobody rang.
@@ -104,9 +107,11 @@ impl Subscriber {
     pub fn builder(key: Key) -> SubscriberBuilder {
         SubscriberBuilder::new(key)
     }
+}
 
+impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
     pub(crate) fn start(
-        finder: Finder,
+        finder: Finder<B>,
         common: Arc<Common>,
         reconnect: Option<Reconnect>,
     ) -> Result<Self, Error> {
@@ -120,7 +125,7 @@ impl Subscriber {
     /// [`Error::Gone`] when the stream has ended and everything published was handed out, [`Error::Refused`] when the
     /// publisher refused or evicted us, or whatever else ended the subscription. With
     /// [`reconnect`](SubscriberBuilder::reconnect) only what no waiting can cure.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame>, Error> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame<B>>, Error> {
         let mut deadline = None;
         loop {
             if let Some(frame) = self.poll_next()? {
@@ -141,7 +146,7 @@ impl Subscriber {
     /// # Errors
     /// As [`next`](Self::next).
     #[inline]
-    pub fn try_next(&mut self) -> Result<Option<Frame>, Error> {
+    pub fn try_next(&mut self) -> Result<Option<Frame<B>>, Error> {
         if !self.is_here() {
             return Err(self.forked());
         }
@@ -187,7 +192,7 @@ impl Subscriber {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub fn poll_next(&mut self) -> Result<Option<Frame>, Error> {
+    pub fn poll_next(&mut self) -> Result<Option<Frame<B>>, Error> {
         loop {
             if let Some(frame) = self.try_next()? {
                 return Ok(Some(frame));
@@ -278,7 +283,11 @@ impl Subscriber {
     }
 
     #[inline]
-    fn hand_out(&mut self, inner: ring::Frame<Arc<MappedRegion>, Attachment>, resume_after: u64) -> Frame {
+    fn hand_out(
+        &mut self,
+        inner: ring::Frame<Arc<MappedRegion>, Attachment<B>>,
+        resume_after: u64,
+    ) -> Frame<B> {
         let seq = inner.seq().get();
         let lost = if resume_after == 0 { inner.lost() } else { seq - resume_after - 1 };
         self.idle_looks = 0;
@@ -341,7 +350,7 @@ impl Subscriber {
     }
 }
 
-impl EventSource for Subscriber {
+impl<B: Import<Fd = OwnedFd>> EventSource for Subscriber<B> {
     const TOKENS: usize = PLACES;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cuframes_core::error::ErrorCode;
+use cuframes_core::gpu::Import;
 use cuframes_core::session::{Closed, Session, SubscriberEvent, SubscriberSession};
 use cuframes_core::wire::FdPurpose;
 use cuframes_core::{Gone, Instant, Key};
@@ -20,12 +21,12 @@ use crate::wake::EventFd;
 ///
 /// Dropping it says UNSUBSCRIBE, when the last of its frames is released (D-10).
 #[derive(Debug)]
-pub(crate) struct Subscription {
+pub(crate) struct Subscription<B: Import<Fd = OwnedFd>> {
     conn: Conn<SubscriberSession<OwnedFd>>,
     /// The publisher's process, if we can see it.
     pub(crate) publisher: Option<u32>,
     /// What the handshake has brought so far.
-    arrivals: Arrivals,
+    arrivals: Arrivals<B>,
     pub(crate) facts: Option<Facts>,
     /// When it was complete.
     pub(crate) since: Instant,
@@ -34,7 +35,7 @@ pub(crate) struct Subscription {
     /// If we were attached to the same publisher before: its frames up to this number were handed out then.
     pub(crate) resume_after: u64,
     /// Until nothing may be read any more.
-    pub(crate) attached: Option<Attached>,
+    pub(crate) attached: Option<Attached<B>>,
     /// The publisher said SHUTDOWN; what is published is still handed out (D-30).
     shutdown: Option<Gone>,
     /// The connection has ended.
@@ -43,13 +44,13 @@ pub(crate) struct Subscription {
     failure: Option<Error>,
 }
 
-impl Subscription {
+impl<B: Import<Fd = OwnedFd>> Subscription<B> {
     /// Says HELLO on a new connection.
     pub(crate) fn new(
         now: Instant,
         conn: Conn<SubscriberSession<OwnedFd>>,
         publisher: Option<u32>,
-        arrivals: Arrivals,
+        arrivals: Arrivals<B>,
     ) -> Self {
         let mut subscription = Self {
             conn,
@@ -124,7 +125,7 @@ impl Subscription {
                 SubscriberEvent::Fd { purpose: FdPurpose::WAKE_UP, fd, .. } if self.attached.is_some() => {
                     self.wake_up_came_late(now, fd, registration);
                 }
-                SubscriberEvent::Fd { purpose, fd, .. } => self.arrivals.fd(purpose, fd),
+                SubscriberEvent::Fd { purpose, index, fd, .. } => self.arrivals.fd(purpose, index, fd),
                 SubscriberEvent::Shutdown(reason) => self.shutdown = Some(Gone::Shutdown(reason)),
                 SubscriberEvent::Closed(closed) => self.close(closed, registration),
                 _ => {}
@@ -170,7 +171,7 @@ impl Subscription {
     }
 
     /// Registers the wake-up eventfd where the connection is registered.
-    fn watch(&self, attached: &Attached, registration: Option<&Registration>) -> Result<(), Error> {
+    fn watch(&self, attached: &Attached<B>, registration: Option<&Registration>) -> Result<(), Error> {
         let Some(registration) = registration else { return Ok(()) };
         register_wake(attached, registration).map_err(|error| Error::system(self.arrivals.key(), error))
     }
@@ -197,13 +198,13 @@ impl Subscription {
     }
 }
 
-impl AsFd for Subscription {
+impl<B: Import<Fd = OwnedFd>> AsFd for Subscription<B> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.conn.as_fd()
     }
 }
 
-impl Drop for Subscription {
+impl<B: Import<Fd = OwnedFd>> Drop for Subscription<B> {
     fn drop(&mut self) {
         if !self.arrivals.common().home.is_here() {
             // A forked child must not speak for its parent (P-20).
@@ -231,14 +232,17 @@ pub(crate) fn is_eviction(closed: &Closed) -> bool {
     matches!(closed, Closed::Refused(refused) if refused.code == ErrorCode::EVICTED)
 }
 
-fn register_wake(attached: &Attached, registration: &Registration) -> std::io::Result<()> {
+fn register_wake<B: Import<Fd = OwnedFd>>(
+    attached: &Attached<B>,
+    registration: &Registration,
+) -> std::io::Result<()> {
     match &attached.wake {
         Some(wake) => registration.add(wake, WAKE, Interest::READABLE),
         None => Ok(()),
     }
 }
 
-fn deregister_wake(attached: &Attached, registration: &Registration) {
+fn deregister_wake<B: Import<Fd = OwnedFd>>(attached: &Attached<B>, registration: &Registration) {
     if let Some(wake) = &attached.wake {
         registration.remove(wake);
     }

@@ -87,6 +87,15 @@ impl<R: Region, O: Outside> Frame<R, O> {
         self.give_back()
     }
 
+    /// As [`release`](Self::release), but does not drop the seat, with what the driver has in it: if this was the last to
+    /// hold it, it is returned. For threads on which it must not be dropped.
+    pub fn release_apart(mut self) -> (Result<(), FrameLost>, Option<Seat<R, O>>) {
+        let result = self.give_back();
+        let seat = Arc::clone(&self.seat);
+        drop(self);
+        (result, Arc::into_inner(seat))
+    }
+
     fn give_back(&mut self) -> Result<(), FrameLost> {
         if self.released {
             return Ok(());

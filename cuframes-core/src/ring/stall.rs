@@ -166,8 +166,15 @@ impl StallClock {
             })
     }
 
+    /// For how long claims have failed, without one that succeeded.
+    #[must_use]
+    pub fn waited(&self, now: Instant) -> Duration {
+        self.start.map_or(Duration::ZERO, |start| now.saturating_since(start))
+    }
+
     /// For how long one frame may wait, whoever is in its way.
-    fn patience(&self) -> Duration {
+    #[must_use]
+    pub fn patience(&self) -> Duration {
         self.consumer_ack.max(self.lease).saturating_mul(2)
     }
 }

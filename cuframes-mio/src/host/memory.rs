@@ -53,6 +53,8 @@ impl Device for HostMemory {
     type Fd = OwnedFd;
     type Error = HostError;
 
+    const STREAMS: bool = false;
+
     fn backend(&self) -> Backend {
         Backend::HOST
     }
@@ -205,6 +207,12 @@ pub struct HostError {
 impl HostError {
     const fn new(call: Call, error: Error) -> Self {
         Self { call, error: Some(error) }
+    }
+
+    /// What happened, without the call.
+    pub(crate) fn into_error(self, key: &Key) -> Error {
+        let misuse = Misuse::Argument { name: "frames", must: "left to the backend: it is host memory" };
+        self.error.unwrap_or_else(|| Error::Misuse { key: key.clone(), misuse })
     }
 }
 

@@ -19,7 +19,7 @@ struct Loop {
 }
 
 impl Loop {
-    const SUBSCRIBER: usize = Publisher::TOKENS;
+    const SUBSCRIBER: usize = <Publisher>::TOKENS;
 
     fn new(mut publisher: Publisher, mut subscriber: Subscriber) -> Self {
         let poll = Poll::new().unwrap();

@@ -92,6 +92,7 @@ fn child_forks_with_a_served_publisher() {
         // It was taken before, and nobody shall see it.
         before.take().unwrap().commit();
     });
+    drop(before);
     assert!(subscriber.try_next().unwrap().is_none());
     let mut publisher = Some(publisher);
     in_a_child(|| {

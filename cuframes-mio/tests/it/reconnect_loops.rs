@@ -49,7 +49,7 @@ fn it_goes_on_in_the_callers_own_poll() {
             let timeout = subscriber.poll_timeout().map_or(LONG, |due| due.saturating_since(now()));
             poll.poll(&mut events, Some(timeout)).unwrap();
             for event in &events {
-                assert!((40..40 + Subscriber::TOKENS).contains(&event.token().0));
+                assert!((40..40 + <Subscriber>::TOKENS).contains(&event.token().0));
                 while subscriber.handle_event(event.token(), now()).unwrap() == Turn::Again {}
             }
             subscriber.handle_timeout(now());

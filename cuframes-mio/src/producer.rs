@@ -1,0 +1,181 @@
+//! [`Producer`]: the hot path of a publisher, with the memory behind it.
+
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use cuframes_core::gpu::{EventHandle, Export, GpuError};
+use cuframes_core::ring::{self, Members, StallClock, Stalled};
+use cuframes_core::{FrameMeta, Key, RingSize, Timeouts};
+use mio::{Interest, Registry, Token};
+use tracing::{error, warn};
+
+use crate::claim::Claim;
+use crate::clock;
+use crate::error::Error;
+use crate::pen::{Pen, Writer};
+use crate::pollable::Registration;
+use crate::shared::Shared;
+use crate::shm::REGION_BYTES;
+use crate::stats::PublisherStats;
+use crate::wake::EventFd;
+
+/// What claims need: the ring's writer, the frames, and how long to wait for whom.
+#[derive(Debug)]
+pub(crate) struct Producer<B: Export<Fd = OwnedFd>> {
+    pub(crate) key: Key,
+    pub(crate) meta: FrameMeta,
+    pub(crate) pen: Pen,
+    pub(crate) members: Arc<Members<AtomicU64>>,
+    pub(crate) stall: StallClock,
+    pub(crate) frames: Frames<B>,
+    pub(crate) shared: Arc<Shared>,
+    /// For how long the device may take to complete a frame when the stream has ended (D-12).
+    grace: Duration,
+    /// A claim has failed, and none has succeeded since.
+    stalling: bool,
+    /// Where the bells are registered.
+    pub(crate) registration: Option<Registration>,
+}
+
+/// Frame memory that belongs to a publisher.
+#[derive(Debug)]
+pub(crate) struct Frames<B: Export> {
+    pub(crate) backend: B,
+    /// Until it is freed.
+    pub(crate) pool: Option<B::Pool>,
+    /// Stands for what a device has done, where other processes can wait for it (§2).
+    pub(crate) event: B::Event,
+    /// Opens it in other processes.
+    pub(crate) handle: EventHandle,
+    pub(crate) ring_size: RingSize,
+}
+
+/// What a claim that waits has at hand.
+pub(crate) struct Waiting<'a> {
+    pub(crate) pen: &'a mut Pen,
+    pub(crate) members: &'a Members<AtomicU64>,
+    pub(crate) stall: &'a mut StallClock,
+    pub(crate) shared: &'a Shared,
+    pub(crate) key: &'a Key,
+}
+
+impl<B: Export<Fd = OwnedFd>> Producer<B> {
+    /// How many descriptors it has for the event loop.
+    pub(crate) const TOKENS: usize = 2;
+
+    pub(crate) fn new(
+        (key, meta): (Key, FrameMeta),
+        writer: Writer,
+        timeouts: &Timeouts,
+        frames: Frames<B>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let members = Arc::clone(writer.members());
+        Self {
+            key,
+            meta,
+            pen: Pen::new(writer, B::STREAMS),
+            members,
+            stall: StallClock::new(timeouts),
+            frames,
+            shared,
+            grace: timeouts.shutdown_grace,
+            stalling: false,
+            registration: None,
+        }
+    }
+
+    /// Fails in a child that was forked from the process that publishes (P-20).
+    pub(crate) fn here(&self) -> Result<(), Error> {
+        if self.shared.home.is_here() { Ok(()) } else { Err(Error::Forked { key: self.key.clone() }) }
+    }
+
+    /// What has happened so far.
+    pub(crate) fn stats(&self) -> PublisherStats {
+        let Shared { counters, .. } = &*self.shared;
+        let mapped = mapped_bytes(&self.meta, self.frames.ring_size);
+        counters.read(clock::now(), self.shared.member_count(), mapped)
+    }
+
+    /// Registers the bells that end a stall.
+    pub(crate) fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
+        self.deregister();
+        let registration = Registration::new(registry, first_token)?;
+        for (number, bell) in self.bells().into_iter().enumerate() {
+            registration.add(bell, number, Interest::READABLE)?;
+        }
+        self.registration = Some(registration);
+        Ok(())
+    }
+
+    /// Subscribers have copies of a bell, so closing ours would not end its registration.
+    pub(crate) fn deregister(&mut self) {
+        if let Some(registration) = self.registration.take() {
+            self.bells().into_iter().for_each(|bell| registration.remove(bell));
+        }
+    }
+
+    pub(crate) fn bells(&self) -> [&EventFd; 2] {
+        let Shared { publisher_bell, claim_bell, .. } = &*self.shared;
+        [publisher_bell, claim_bell]
+    }
+
+    /// Claims, calling `wait` whenever nothing can be claimed.
+    #[inline]
+    pub(crate) fn claim_or<E>(
+        &mut self,
+        mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
+    ) -> Result<Claim<'_, B>, E> {
+        let ticket = loop {
+            let stalled = match self.pen.with(|writer| writer.claim().map(ring::Claim::detach)) {
+                Ok(ticket) => break ticket,
+                Err(stalled) => stalled,
+            };
+            let Self { pen, members, stall, shared, key, stalling, .. } = self;
+            if !*stalling {
+                *stalling = true;
+                shared.counters.stalled(&stalled);
+            }
+            wait(Waiting { pen, members, stall, shared, key }, stalled)?;
+        };
+        self.stall.clear();
+        self.stalling = false;
+        Ok(Claim::new(self, ticket))
+    }
+}
+
+impl<B: Export<Fd = OwnedFd>> Drop for Producer<B> {
+    fn drop(&mut self) {
+        let Self { frames: Frames { backend, pool, .. }, .. } = self;
+        let Some(pool) = pool.take() else { return };
+        if !self.shared.home.is_here() {
+            // A forked child shares the event loop with its parent, and has no device (P-20).
+            if B::STREAMS {
+                mem::forget(pool);
+            }
+            return;
+        }
+        if !self.pen.wait_for_device(self.grace) {
+            error!(key = %self.key, "the device does not complete a frame, so the memory of the frames is not freed");
+            mem::forget(pool);
+        } else if let Err(cause) = backend.free_pool(pool) {
+            warn!(key = %self.key, %cause, call = %cause.call(), "the memory of the frames is not freed");
+        }
+        self.deregister();
+    }
+}
+
+/// Bytes of shared memory that a publisher has: frames, region and witness.
+pub(crate) fn mapped_bytes(meta: &FrameMeta, ring_size: RingSize) -> u64 {
+    meta.frame_size_bytes.saturating_mul(ring_size.get().into()).saturating_add(2 * REGION_BYTES)
+}
+
+/// How long a claim that waits may sleep before it looks again although nobody rang.
+pub(crate) fn look_again_after(members: &Members<AtomicU64>, stalled: &Stalled) -> Duration {
+    // A plain v1 subscriber wakes nobody. The others could be kept from it: anybody can write `publisher_parked`.
+    Duration::from_millis(if members.any_silent(stalled.bits()) { 1 } else { 100 })
+}

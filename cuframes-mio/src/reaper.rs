@@ -1,0 +1,35 @@
+//! A thread that drops what a device driver's own thread must not: closing memory there is a call of the driver, which CUDA
+//! does not allow in a host function.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+type Load = Box<dyn Send>;
+
+/// Where to send what is to be dropped, once the thread runs.
+static REAPER: Mutex<Option<Sender<Load>>> = Mutex::new(None);
+
+/// Starts the thread, if it does not run.
+///
+/// # Errors
+/// The system has no thread left.
+pub(crate) fn start() -> io::Result<()> {
+    let mut reaper = REAPER.lock().unwrap_or_else(PoisonError::into_inner);
+    if reaper.is_none() {
+        let (sender, receiver) = channel::<Load>();
+        let name = "cuframes-reaper".into();
+        thread::Builder::new().name(name).spawn(move || receiver.into_iter().for_each(drop))?;
+        *reaper = Some(sender);
+    }
+    Ok(())
+}
+
+/// Lets the thread drop `load`. It has been started.
+pub(crate) fn hand_over(load: Load) {
+    if let Some(reaper) = &*REAPER.lock().unwrap_or_else(PoisonError::into_inner) {
+        // It runs as long as the process.
+        let _ = reaper.send(load);
+    }
+}
