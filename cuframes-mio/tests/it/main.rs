@@ -36,4 +36,6 @@ mod reconnect_loops;
 mod reconnect_system;
 mod scribble;
 mod share;
+mod slow;
+mod streams;
 mod traces;
