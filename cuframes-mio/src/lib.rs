@@ -36,6 +36,44 @@
 //! [`ServedPublisher`] and [`Subscriber::next`] block. In an event loop use [`Publisher`] and [`Subscriber`] as an
 //! [`EventSource`] of your own mio `Poll`, or as one file descriptor in a [`Pollable`].
 
+//!
+//! # Memory of a device
+//!
+//! [`Publisher`], [`Subscriber`], [`Claim`] and [`Frame`] have the backend of the frames as a parameter: any that implements
+//! the traits of [`core::gpu`], and [`HostMemory`] if none is given. A device works on streams, so its frames are
+//! [committed on](Claim::commit_on) one and [released after](Frame::release_after) one, and neither waits for it:
+//!
+//! ```
+//! use std::os::fd::OwnedFd;
+//! use std::time::Duration;
+//!
+//! use cuframes_mio::core::gpu::{Export, Import};
+//! use cuframes_mio::{Error, ServedPublisher, Subscriber};
+//!
+//! fn publish<B: Export<Fd = OwnedFd>>(
+//!     publisher: &mut ServedPublisher<B>,
+//!     stream: &B::Stream,
+//!     decode: impl FnOnce(u64, &B::Stream), // writes a frame at this device address
+//! ) -> Result<u64, Error> {
+//!     let claim = publisher.claim()?;
+//!     decode(claim.device_ptr(), stream);
+//!     claim.commit_on(stream)
+//! }
+//!
+//! fn analyse<B: Import<Fd = OwnedFd>>(
+//!     subscriber: &mut Subscriber<B>,
+//!     stream: &B::Stream,
+//!     detect: impl FnOnce(u64, &B::Stream), // reads the frame at this device address
+//! ) -> Result<(), Error> {
+//!     if let Some(frame) = subscriber.next(Duration::from_secs(1))? {
+//!         frame.wait_on(stream)?;
+//!         detect(frame.device_ptr(), stream);
+//!         frame.release_after(stream)?;
+//!     }
+//!     Ok(())
+//! }
+//! ```
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and renameat2");
 
