@@ -29,6 +29,11 @@ use crate::wake::EventFd;
 /// Dropping it says SHUTDOWN without waiting for anybody; [`shut_down`](Self::shut_down) and turning until
 /// [`is_finished`](Self::is_finished) waits for the subscribers first (D-12).
 ///
+/// A subscriber shares the eventfd that wakes it with us. If it makes that one blocking and fills it in the moment between our
+/// look for room and our write, then the write waits (§3.7). The thread of [`serve`](Self::serve) undoes that within about a
+/// second; a publisher that is driven by the caller is itself the thread that waits, and nobody undoes it. So serve whom you
+/// do not trust.
+///
 /// A child that was forked, and did not start another program, must not use its parent's publisher: it can't claim, every
 /// call that may fail does so, and dropping it says nothing to anybody.
 #[derive(Debug)]

@@ -52,6 +52,7 @@ impl Upkeep {
         }
         // Every subscriber has a copy of this one: nobody can tell who it was.
         let _ = shared.publisher_bell.unblock();
+        shared.unblock_retired();
         roster.members().map(|member| member.bit).filter(|&bit| shared.unblock(bit)).collect()
     }
 

@@ -6,7 +6,7 @@
 //! Both sides share one open file description, and with it the flag `O_NONBLOCK`: a peer can take the flag away and
 //! fill the counter, and then a plain write waits for ever (the kernel takes no RWF_NOWAIT for writing an eventfd). So
 //! nobody writes before asking whether there is room. Who fills it between the two has to be as quick as that, and is
-//! undone by [`EventFd::unblock`].
+//! undone by [`EventFd::unblock`], if there is another thread to call it.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -152,7 +152,7 @@ pub(crate) fn sleep<const N: usize>(fds: [BorrowedFd<'_>; N], limit: Duration) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::is_readable;
+    use crate::testing::{is_readable, stuff};
 
     #[test]
     fn a_ring_makes_it_readable_until_it_is_drained() {
@@ -172,12 +172,6 @@ mod tests {
         write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         bell.ring().unwrap();
         assert!(is_readable(&bell));
-    }
-
-    /// Takes the flag away and fills the counter, as a peer can.
-    fn stuff(bell: &EventFd) {
-        fcntl_setfl(bell, OFlags::empty()).unwrap();
-        write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     }
 
     fn all(bells: &[&Arc<EventFd>]) -> [Option<Arc<EventFd>>; SUBSCRIBERS] {
