@@ -26,6 +26,8 @@ pub(crate) struct Handouts {
 pub(crate) struct HandOver {
     /// Wakes the subscriber.
     pub(crate) bell: EventFd,
+    /// With which the subscriber wakes us.
+    pub(crate) claim_bell: Option<EventFd>,
     /// `None` where it can't be watched: then the connection alone tells (D-20).
     pub(crate) process: Option<PidFd>,
     /// What to send, in this order.
@@ -53,9 +55,10 @@ impl Handouts {
         if features.contains(Features::FD_PASSING.union(Features::WITNESS)) {
             fds.push((FdPurpose::WITNESS, self.witness.try_clone()?));
         }
+        let mut claim_bell = None;
         if features.contains(Features::WAKE_HINT) {
-            let bell = shared.publisher_bell.as_fd().try_clone_to_owned()?;
-            fds.push((FdPurpose::PUBLISHER_WAKE_UP, bell));
+            let bell = claim_bell.insert(shared.claim_bells.make()?);
+            fds.push((FdPurpose::PUBLISHER_WAKE_UP, bell.as_fd().try_clone_to_owned()?));
         }
         fds.push((FdPurpose::WAKE_UP, bell.as_fd().try_clone_to_owned()?));
         // Rung once, for frames published since the bit is active.
@@ -66,7 +69,7 @@ impl Handouts {
             // An older kernel has none for a process outside our pid namespace.
             Err(_) => None,
         };
-        Ok(HandOver { bell, process, fds })
+        Ok(HandOver { bell, claim_bell, process, fds })
     }
 }
 

@@ -21,7 +21,6 @@ use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
 use crate::shm::{MappedRegion, REGION_BYTES, to_u64};
 use crate::stats::PublisherStats;
-use crate::wake::EventFd;
 
 /// Shares frames under a key, driven by the caller: register it with a mio `Poll` ([`EventSource`]), wrap it in a
 /// [`Pollable`](crate::Pollable), or hand its control plane to a thread with [`serve`](Self::serve).
@@ -146,9 +145,7 @@ impl EventSource for Publisher {
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
         self.producer.here().map_err(io::Error::other)?;
         if self.producer.registration.as_ref().is_some_and(|bells| bells.number(token).is_some()) {
-            for bell in self.producer.bells() {
-                bell.drain()?;
-            }
+            self.producer.shared.claim_bells.drain()?;
             return Ok(Turn::Idle);
         }
         self.service.handle_event(token, now)
@@ -227,27 +224,20 @@ impl Producer {
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.deregister();
         let registration = Registration::new(registry, first_token)?;
-        for (number, bell) in self.bells().into_iter().enumerate() {
-            registration.add(bell, number, Interest::READABLE)?;
-        }
+        registration.add(&self.shared.claim_bells, 0, Interest::READABLE)?;
         self.registration = Some(registration);
         Ok(())
     }
 
-    /// Subscribers have copies of a bell, so closing ours would not end its registration.
+    /// The service goes on in another thread, and has the bells open.
     fn deregister(&mut self) {
         if let Some(registration) = self.registration.take() {
-            self.bells().into_iter().for_each(|bell| registration.remove(bell));
+            registration.remove(&self.shared.claim_bells);
         }
     }
 
-    fn bells(&self) -> [&EventFd; Self::TOKENS] {
-        let Shared { publisher_bell, claim_bell, .. } = &*self.shared;
-        [publisher_bell, claim_bell]
-    }
-
     /// How many descriptors it has for the event loop.
-    const TOKENS: usize = 2;
+    const TOKENS: usize = 1;
 
     /// Claims, calling `wait` whenever nothing can be claimed.
     #[inline]

@@ -217,9 +217,8 @@ fn control(mut service: Pollable<Service>) -> io::Result<()> {
 
 /// Sleeps until a subscriber or the control plane rings, or `limit` has passed.
 fn wait_for_bell(shared: &Shared, limit: Duration) -> io::Result<()> {
-    let bells = [&shared.publisher_bell, &shared.claim_bell];
-    let rung = sleep(bells.map(AsFd::as_fd), limit)?;
-    bells.into_iter().zip(rung).filter(|(_, rung)| *rung).try_for_each(|(bell, _)| bell.drain())
+    let [is_rung] = sleep([shared.claim_bells.as_fd()], limit)?;
+    if is_rung { shared.claim_bells.drain() } else { Ok(()) }
 }
 
 const NOT_SERVED: &str = "the thread that serves subscribers has ended";

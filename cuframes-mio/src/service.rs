@@ -282,7 +282,7 @@ impl Service {
                 Err(ErrorCode::IO)
             }
         };
-        let (HandOver { bell, process, fds }, subscribed) = match admitted {
+        let (HandOver { bell, claim_bell, process, fds }, subscribed) = match admitted {
             Ok(admitted) => admitted,
             Err(code) => {
                 let _ = peer.conn.session.admit(now, Err(code));
@@ -296,13 +296,14 @@ impl Service {
             let _ = peer.conn.session.offer_fd(Announcement::single(purpose), fd);
         }
         self.shared.set_bell(bit, Some(bell));
+        self.shared.claim_bells.set(bit, claim_bell);
         if let (Some(process), Some(registration)) = (&process, &self.registration) {
             // Without it the connection alone tells (D-20).
             let _ = registration.add(process, PROCESSES + usize::from(bit.get()), Interest::READABLE);
         }
         *process_of(&mut self.processes, bit) = process;
         // A claim that met it half joined waits for it.
-        let _ = self.shared.claim_bell.ring();
+        let _ = self.shared.claim_bells.ring();
         if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
             self.report.joined(member);
             self.shared.counters.joined.add(1);
@@ -321,6 +322,7 @@ impl Service {
         let departure = if how == Leave::Unsubscribed { Departure::Clean } else { Departure::Abrupt };
         self.roster.leave(now, bit, departure);
         self.shared.set_bell(bit, None);
+        self.shared.claim_bells.set(bit, None);
         if departure == Departure::Clean {
             *process_of(&mut self.processes, bit) = None;
         }
@@ -329,7 +331,7 @@ impl Service {
         }
         self.members_changed();
         // A claim may be waiting for exactly this one.
-        let _ = self.shared.claim_bell.ring();
+        let _ = self.shared.claim_bells.ring();
     }
 
     /// The process behind `bit` is gone; what it said before counts (D-20).

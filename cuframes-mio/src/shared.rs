@@ -12,6 +12,7 @@ use cuframes_core::roster::Member;
 use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
 
+use crate::claim_bells::ClaimBells;
 use crate::shm::Home;
 use crate::stats::Counters;
 use crate::wake::{EventFd, ring_all};
@@ -22,10 +23,8 @@ use crate::wake::{EventFd, ring_all};
 pub(crate) struct Shared {
     /// Wakes the service: somebody is accused, or it is to stop.
     pub(crate) service_bell: EventFd,
-    /// Wakes a claim that waits; every subscriber with WAKE_HINT has a copy, so the service never rings it.
-    pub(crate) publisher_bell: EventFd,
-    /// Wakes a claim that waits: somebody joined or is gone.
-    pub(crate) claim_bell: EventFd,
+    /// Wake a claim that waits.
+    pub(crate) claim_bells: ClaimBells,
     /// The reason to stop, plus 1; 0 while there is none.
     stop: AtomicU64,
     /// The eventfd of each subscriber, by bit. No lock is held while one is rung.
@@ -67,8 +66,7 @@ impl Shared {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             service_bell: EventFd::new()?,
-            publisher_bell: EventFd::new()?,
-            claim_bell: EventFd::new()?,
+            claim_bells: ClaimBells::new()?,
             counters: Counters::default(),
             home: Home::new()?,
             stop: AtomicU64::new(0),

@@ -1,6 +1,7 @@
 //! What a peer can do to its publisher's time, memory and descriptors: nothing that the others notice (D-29, §3.7).
 
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::{Policy, Timeouts};
 use cuframes_mio::{Publisher, ServedPublisher, Subscriber};
 use cuframes_testkit::vectors::vector;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A publisher, and a subscriber that shall not notice what others do.
@@ -118,6 +121,21 @@ fn nobody_can_make_the_publisher_wait_by_filling_an_eventfd() {
     let error = error_in(&evil.rest());
     assert!([ErrorCode::PROTOCOL, ErrorCode::EVICTED].contains(&error.code), "{error:?}");
     good.goes_on(20);
+}
+
+/// Whoever has a copy of an eventfd can make the others wait who write it, for good if it ends the publisher then.
+#[test]
+fn nobody_can_fill_the_eventfd_with_which_another_subscriber_wakes_the_publisher() {
+    let good = Good::new(Policy::DROP_OLDEST, patient());
+    let [evil, other] = [(); 2].map(|()| RawPeer::subscribe(good.stream.socket()));
+    stuff(&evil.fds[2]);
+    let has_room = |bell: &OwnedFd| {
+        let mut polled = [PollFd::new(bell, PollFlags::OUT)];
+        poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
+    };
+    assert!(!has_room(&evil.fds[2]) && has_room(&other.fds[2]));
+    let is_blocking = |bell: &OwnedFd| !fcntl_getfl(bell).unwrap().contains(OFlags::NONBLOCK);
+    assert!(is_blocking(&evil.fds[2]) && !is_blocking(&other.fds[2]));
 }
 
 #[test]

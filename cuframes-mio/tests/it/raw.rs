@@ -17,7 +17,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 /// A connection without a subscriber around it.
 pub(crate) struct RawPeer {
     pub(crate) socket: UnixStream,
-    /// What it was given: region, pool, the publisher's eventfd, its own.
+    /// What it was given: region, pool, an eventfd to wake the publisher, and one that wakes us.
     pub(crate) fds: Vec<OwnedFd>,
 }
 
