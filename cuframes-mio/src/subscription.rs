@@ -33,6 +33,8 @@ pub(crate) struct Subscription {
     pub(crate) announced: bool,
     /// If we were attached to the same publisher before: its frames up to this number were handed out then.
     pub(crate) resume_after: u64,
+    /// Frames that were taken, and not handed out because the seat did not seem to be ours.
+    pub(crate) thrown_away: u64,
     /// Until nothing may be read any more.
     pub(crate) attached: Option<Attached>,
     /// The publisher said SHUTDOWN; what is published is still handed out (D-30).
@@ -59,6 +61,7 @@ impl Subscription {
             since: now,
             announced: false,
             resume_after: 0,
+            thrown_away: 0,
             attached: None,
             shutdown: None,
             closed: None,
