@@ -326,9 +326,7 @@ impl Subscriber {
         let now = clock::now();
         for place in [place.filter(|_| is_other), Some(CONN).filter(|_| is_conn)].into_iter().flatten() {
             // What is left after the budget is seen by the next poll, which is level-triggered.
-            if let Err(error) = self.pursuit.handle(place, now) {
-                return Err(Error::system(self.key(), error));
-            }
+            let _ = self.pursuit.handle(place, now);
         }
         self.time_out(now);
         Ok(())
@@ -366,7 +364,7 @@ impl EventSource for Subscriber {
             return Err(io::Error::other(self.forked()));
         }
         self.pursuit.tally.wake_ups += 1;
-        self.pursuit.place(token).map_or(Ok(Turn::Idle), |place| self.pursuit.handle(place, now))
+        Ok(self.pursuit.place(token).map_or(Turn::Idle, |place| self.pursuit.handle(place, now)))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
