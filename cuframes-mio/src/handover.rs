@@ -7,7 +7,7 @@ use cuframes_core::Features;
 use cuframes_core::wire::FdPurpose;
 use rustix::io::Errno;
 
-use crate::liveness::PidFd;
+use crate::liveness::{PidFd, is_gone};
 use crate::shared::Shared;
 use crate::stale::Claimed;
 use crate::wake::EventFd;
@@ -38,7 +38,7 @@ impl Handouts {
     /// Makes what the features in force on `connection` need.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// No descriptor is left, or the peer's process [is gone](is_gone).
     pub(crate) fn prepare(
         &self,
         connection: &impl AsFd,
@@ -65,7 +65,7 @@ impl Handouts {
         bell.ring()?;
         let process = match PidFd::of_peer(connection) {
             Ok(process) => Some(process),
-            Err(error) if is_out_of_descriptors(&error) => return Err(error),
+            Err(error) if is_gone(&error) || is_out_of_descriptors(&error) => return Err(error),
             // An older kernel has none for a process outside our pid namespace.
             Err(_) => None,
         };

@@ -27,7 +27,7 @@ use crate::clock;
 use crate::conn::{self, Conn};
 use crate::entrance::{Caller, Entrance};
 use crate::handover::{HandOver, Handouts};
-use crate::liveness::{PeerCred, PidFd};
+use crate::liveness::{PeerCred, PidFd, is_gone};
 use crate::pollable::{EventSource, Registration, Turn};
 use crate::report::Report;
 use crate::shared::{Leave, MemberEvent, Shared};
@@ -277,6 +277,8 @@ impl Service {
         let pid = peer.cred.pid.unwrap_or(0).into();
         let admitted = match hand_over {
             Ok(hand_over) => self.roster.admit(pid, request).map(|subscribed| (hand_over, subscribed)),
+            // A child of it may still hold the socket open (D-20).
+            Err(error) if is_gone(&error) => return peer.conn.session.handle_eof(now),
             Err(error) => {
                 self.report.blocked(now, &error);
                 Err(ErrorCode::IO)
