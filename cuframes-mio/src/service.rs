@@ -307,7 +307,7 @@ impl Service {
         // A claim that met it half joined waits for it.
         let _ = self.shared.claim_bells.ring();
         if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
-            self.report.joined(member);
+            self.report.joined(now, member);
             self.shared.counters.joined.add(1);
             self.shared.push_event(MemberEvent::Joined(member.clone()));
         }
@@ -317,7 +317,7 @@ impl Service {
     /// Takes `bit` back. `closed` is how its connection ended, if that is the reason.
     fn release(&mut self, now: Instant, bit: SubscriberBit, how: Leave, closed: Option<&Closed>) {
         if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
-            self.report.left(member, how, closed);
+            self.report.left(now, member, how, closed);
             self.shared.counters.left(how);
             self.shared.push_event(MemberEvent::Left(member.clone(), how));
         }
