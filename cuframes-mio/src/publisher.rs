@@ -57,8 +57,9 @@ impl Publisher {
     /// Takes a slot for the next frame.
     ///
     /// # Errors
-    /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted. The
-    /// event loop wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
+    /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted, and after
+    /// twice the longer of the two deadlines, `consumer_ack` and `lease`, whoever is in the way (D-31). The event loop
+    /// wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
     pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_>, Stalled> {
         if !self.producer.shared.home.is_here() {
             return Err(Stalled::FORKED);

@@ -42,8 +42,9 @@ impl ServedPublisher {
         Ok(Self { producer, thread: Some(thread) })
     }
 
-    /// Takes a slot for the next frame, and waits for one if it must: at most until whoever is in the way is over its
-    /// deadline and evicted (D-31). Makes no system call when a slot is free.
+    /// Takes a slot for the next frame, and waits for one if it must. Whoever is in the way for longer than its deadline is
+    /// evicted (D-31), and one claim waits for at most twice the longer of the two deadlines, `consumer_ack` and `lease`,
+    /// plus the time that the evictions take. Makes no system call when a slot is free.
     ///
     /// # Errors
     /// Only if the control plane has failed, or in a forked child ([`Error::Forked`]).
