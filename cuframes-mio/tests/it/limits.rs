@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{LONG, STRICT, Stream, check, fill, meta, told, until};
 use crate::other::{Other, hear, tell};
-use crate::raw::{RawPeer, error_in, stuff};
+use crate::raw::{RawPeer, empty, error_in, stuff};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::{Policy, Timeouts};
 use cuframes_mio::{Publisher, ServedPublisher, Subscriber};
@@ -161,6 +162,49 @@ fn who_fills_its_eventfd_as_fast_as_it_can_is_sent_away() {
     });
     assert_eq!(error_in(&evil.rest()).code, ErrorCode::PROTOCOL);
     good.goes_on(20);
+}
+
+#[test]
+fn who_fills_its_eventfd_in_the_right_moment_and_leaves_does_not_stop_the_publisher() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let frames = Arc::new(AtomicU64::new(0));
+    let done = Arc::new(AtomicBool::new(false));
+    // Not in a scope: should it wait for ever, the test shall fail and not wait, too.
+    let publishing = thread::spawn({
+        let (frames, done) = (Arc::clone(&frames), Arc::clone(&done));
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                frames.store(publisher.claim().unwrap().commit(), Ordering::Relaxed);
+            }
+        }
+    });
+    let stands_still = |time| {
+        let before = frames.load(Ordering::Relaxed);
+        thread::sleep(time);
+        frames.load(Ordering::Relaxed) == before
+    };
+    let start = Instant::now();
+    let (mut evil, mut is_stuck) = (RawPeer::subscribe(stream.socket()), false);
+    while !is_stuck && start.elapsed() < Duration::from_secs(10) {
+        // Between a look of the publisher and its write, until it is found out.
+        if !evil.is_connected() {
+            evil = RawPeer::subscribe(stream.socket());
+        }
+        stuff(&evil.fds[3]);
+        is_stuck = stands_still(Duration::from_micros(100)) && stands_still(Duration::from_millis(20));
+        if !is_stuck {
+            empty(&evil.fds[3]);
+        }
+    }
+    if !is_stuck {
+        println!("SKIPPED: the right moment did not come");
+    }
+    let RawPeer { socket, fds: _fds } = evil;
+    drop(socket);
+    until("the publisher to go on", || !stands_still(Duration::from_millis(1)));
+    done.store(true, Ordering::Relaxed);
+    publishing.join().unwrap();
 }
 
 #[test]
