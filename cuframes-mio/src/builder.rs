@@ -122,8 +122,9 @@ impl PublisherBuilder {
         let slots = 0..usize::from(ring_size.get());
         let blueprint = Blueprint { header, memory: slots.map(|slot| pool.memory(slot)).collect() };
         let (witness, witness_fd) = MappedRegion::sealed(&key, |region| blueprint.write(region))?;
-        let (files, listener) =
-            Claimed::take(run_dir, &places.shm, &key, access, |region| blueprint.write(region))?;
+        let (files, listener) = Claimed::take(run_dir, &places.shm, &key, access, &shared.home, |region| {
+            blueprint.write(region);
+        })?;
         let offer = PublisherOffer {
             ring_size,
             ownership: Ownership::LIBRARY,

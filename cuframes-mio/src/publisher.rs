@@ -21,13 +21,17 @@ use crate::service::Service;
 use crate::shared::{MemberEvent, Shared};
 use crate::shm::{MappedRegion, REGION_BYTES, to_u64};
 use crate::stats::PublisherStats;
-use crate::wake::EventFd;
 
 /// Shares frames under a key, driven by the caller: register it with a mio `Poll` ([`EventSource`]), wrap it in a
 /// [`Pollable`](crate::Pollable), or hand its control plane to a thread with [`serve`](Self::serve).
 ///
 /// Dropping it says SHUTDOWN without waiting for anybody; [`shut_down`](Self::shut_down) and turning until
 /// [`is_finished`](Self::is_finished) waits for the subscribers first (D-12).
+///
+/// A subscriber shares the eventfd that wakes it with us. If it makes that one blocking and fills it in the moment between our
+/// look for room and our write, then the write waits (§3.7). The thread of [`serve`](Self::serve) undoes that within about a
+/// second; a publisher that is driven by the caller is itself the thread that waits, and nobody undoes it. So serve whom you
+/// do not trust.
 ///
 /// A child that was forked, and did not start another program, must not use its parent's publisher: it can't claim, every
 /// call that may fail does so, and dropping it says nothing to anybody.
@@ -53,8 +57,9 @@ impl Publisher {
     /// Takes a slot for the next frame.
     ///
     /// # Errors
-    /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted. The
-    /// event loop wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
+    /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted, and after
+    /// twice the longer of the two deadlines, `consumer_ack` and `lease`, whoever is in the way (D-31). The event loop
+    /// wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
     pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_>, Stalled> {
         if !self.producer.shared.home.is_here() {
             return Err(Stalled::FORKED);
@@ -141,9 +146,7 @@ impl EventSource for Publisher {
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
         self.producer.here().map_err(io::Error::other)?;
         if self.producer.registration.as_ref().is_some_and(|bells| bells.number(token).is_some()) {
-            for bell in self.producer.bells() {
-                bell.drain()?;
-            }
+            self.producer.shared.claim_bells.drain()?;
             return Ok(Turn::Idle);
         }
         self.service.handle_event(token, now)
@@ -222,27 +225,20 @@ impl Producer {
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.deregister();
         let registration = Registration::new(registry, first_token)?;
-        for (number, bell) in self.bells().into_iter().enumerate() {
-            registration.add(bell, number, Interest::READABLE)?;
-        }
+        registration.add(&self.shared.claim_bells, 0, Interest::READABLE)?;
         self.registration = Some(registration);
         Ok(())
     }
 
-    /// Subscribers have copies of a bell, so closing ours would not end its registration.
+    /// The service goes on in another thread, and has the bells open.
     fn deregister(&mut self) {
         if let Some(registration) = self.registration.take() {
-            self.bells().into_iter().for_each(|bell| registration.remove(bell));
+            registration.remove(&self.shared.claim_bells);
         }
     }
 
-    fn bells(&self) -> [&EventFd; Self::TOKENS] {
-        let Shared { publisher_bell, claim_bell, .. } = &*self.shared;
-        [publisher_bell, claim_bell]
-    }
-
     /// How many descriptors it has for the event loop.
-    const TOKENS: usize = 2;
+    const TOKENS: usize = 1;
 
     /// Claims, calling `wait` whenever nothing can be claimed.
     #[inline]

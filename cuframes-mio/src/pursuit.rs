@@ -104,13 +104,13 @@ impl Pursuit {
     }
 
     /// Handles what is ready at one of the descriptors, given by its place among the tokens.
-    pub(crate) fn handle(&mut self, place: usize, now: Instant) -> io::Result<Turn> {
+    pub(crate) fn handle(&mut self, place: usize, now: Instant) -> Turn {
         let turn = match place {
             WAKE => {
-                if let Some(wake) = self.attached().and_then(|attached| attached.wake.as_ref()) {
-                    wake.drain()?;
+                if let Some(subscription) = &mut self.subscription {
+                    subscription.rung(now, self.registration.as_ref());
                 }
-                return Ok(Turn::Idle);
+                Turn::Idle
             }
             WATCH => {
                 let (heard, turn) = self.search.as_mut().map_or((false, Turn::Idle), Search::hear);
@@ -125,7 +125,7 @@ impl Pursuit {
             },
         };
         self.take_stock(now);
-        Ok(turn)
+        turn
     }
 
     /// Lets deadlines pass, and makes an attempt that is due.

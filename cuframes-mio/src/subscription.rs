@@ -1,5 +1,6 @@
 //! [`Subscription`]: one connection to one publisher, from HELLO to its end.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cuframes_core::error::ErrorCode;
@@ -33,6 +34,8 @@ pub(crate) struct Subscription {
     pub(crate) announced: bool,
     /// If we were attached to the same publisher before: its frames up to this number were handed out then.
     pub(crate) resume_after: u64,
+    /// Frames that were taken, and not handed out because the seat did not seem to be ours.
+    pub(crate) thrown_away: u64,
     /// Until nothing may be read any more.
     pub(crate) attached: Option<Attached>,
     /// The publisher said SHUTDOWN; what is published is still handed out (D-30).
@@ -59,6 +62,7 @@ impl Subscription {
             since: now,
             announced: false,
             resume_after: 0,
+            thrown_away: 0,
             attached: None,
             shutdown: None,
             closed: None,
@@ -68,7 +72,7 @@ impl Subscription {
         subscription
     }
 
-    pub(crate) fn register(&self, registration: &Registration) -> std::io::Result<()> {
+    pub(crate) fn register(&self, registration: &Registration) -> io::Result<()> {
         registration.add(&self.conn, CONN, conn::INTEREST)?;
         match &self.attached {
             Some(attached) => register_wake(attached, registration),
@@ -155,6 +159,17 @@ impl Subscription {
         }
     }
 
+    /// Somebody has rung for a frame; or what the publisher gave us as our eventfd is none.
+    pub(crate) fn rung(&mut self, now: Instant, registration: Option<&Registration>) {
+        let wake = self.attached.as_ref().and_then(|attached| attached.wake.as_ref());
+        if let Some(Err(error)) = wake.map(EventFd::drain) {
+            let error =
+                io::Error::new(error.kind(), format!("the publisher's wake-up can't be read: {error}"));
+            self.give_up(now, Error::system(self.arrivals.key(), error));
+            self.settle(now, registration);
+        }
+    }
+
     /// The wake-up eventfd came after everything that was needed (D-26).
     fn wake_up_came_late(&mut self, now: Instant, fd: OwnedFd, registration: Option<&Registration>) {
         let Some(mut attached) = self.attached.take() else { return };
@@ -231,7 +246,7 @@ pub(crate) fn is_eviction(closed: &Closed) -> bool {
     matches!(closed, Closed::Refused(refused) if refused.code == ErrorCode::EVICTED)
 }
 
-fn register_wake(attached: &Attached, registration: &Registration) -> std::io::Result<()> {
+fn register_wake(attached: &Attached, registration: &Registration) -> io::Result<()> {
     match &attached.wake {
         Some(wake) => registration.add(wake, WAKE, Interest::READABLE),
         None => Ok(()),
