@@ -177,8 +177,9 @@ impl PublisherBuilder {
         };
         let blueprint = Blueprint { header, memory };
         let (witness, witness_fd) = MappedRegion::sealed(&key, |region| blueprint.write(region))?;
-        let (files, listener) =
-            Claimed::take(run_dir, &places.shm, &key, access, |region| blueprint.write(region))?;
+        let (files, listener) = Claimed::take(run_dir, &places.shm, &key, access, &shared.home, |region| {
+            blueprint.write(region);
+        })?;
         let offer = PublisherOffer {
             ring_size,
             ownership,

@@ -201,23 +201,37 @@ impl<B: Import<Fd = OwnedFd>> Finder<B> {
 
     /// Connects to the stream's socket, in the first directory where somebody listens on it.
     fn connect(&self) -> Result<UnixStream, Error> {
-        let key = &self.key;
-        let mut looked_in = Vec::new();
+        let mut trouble = None;
         for dir in self.places.candidates() {
-            looked_in.push(dir.path().to_path_buf());
-            if !dir.exists()? {
-                continue;
-            }
-            let path = dir.socket_path(key)?;
-            match try_connect(&path) {
-                Ok(socket) => return Ok(socket),
-                // Refused: the socket of a publisher that died.
-                Err(Errno::NOENT | Errno::CONNREFUSED) => {}
-                Err(Errno::AGAIN) => return Err(Error::Busy { key: key.clone() }),
-                Err(errno) => return Err(Error::io("connect to", &path, errno)),
+            match self.connect_in(dir) {
+                Ok(Some(socket)) => return Ok(socket),
+                Ok(None) => {}
+                // It is there.
+                Err(busy @ Error::Busy { .. }) => return Err(busy),
+                // A publisher that can't use this directory has taken another one (§1.1).
+                Err(error) => _ = trouble.get_or_insert(error),
             }
         }
-        Err(Error::NotFound { key: key.clone(), looked_in })
+        let not_found = || Error::NotFound {
+            key: self.key.clone(),
+            looked_in: self.dirs().map(Path::to_path_buf).collect(),
+        };
+        Err(trouble.unwrap_or_else(not_found))
+    }
+
+    /// Connects to the stream's socket in one directory, if somebody listens on it.
+    fn connect_in(&self, dir: &RunDir) -> Result<Option<UnixStream>, Error> {
+        if !dir.exists()? {
+            return Ok(None);
+        }
+        let path = dir.socket_path(&self.key)?;
+        match try_connect(&path) {
+            Ok(socket) => Ok(Some(socket)),
+            // Refused: the socket of a publisher that died.
+            Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+            Err(Errno::AGAIN) => Err(Error::Busy { key: self.key.clone() }),
+            Err(errno) => Err(Error::io("connect to", &path, errno)),
+        }
     }
 }
 
@@ -246,3 +260,72 @@ const NO_DEVICE: i32 = -1;
 const MAX_NAME_CHARS: usize = 31;
 /// Between two attempts to connect to a publisher whose backlog is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+
+    use rustix::process::geteuid;
+    use tempfile::tempdir;
+
+    use super::*;
+    use crate::error::Distrust;
+    use crate::testing::{key, skipped};
+
+    /// Looks in `run/cuframes`, `user/cuframes` and `tmp`, all below `dir`.
+    fn finder(dir: &Path) -> Finder<HostMemory> {
+        let last = Places::from_environment(Some(&dir.join("tmp"))).candidates().next().unwrap().clone();
+        let backend = Arc::new(HostMemory::new(key()));
+        let parents = ["run", "user"].map(|parent| Some(dir.join(parent)));
+        Finder { places: Places::new(None, parents, last), ..SubscriberBuilder::new(key()).finder(backend) }
+    }
+
+    fn listen_in(dir: &Path) -> UnixListener {
+        fs::create_dir_all(dir).unwrap();
+        UnixListener::bind(dir.join(key().socket_file())).unwrap()
+    }
+
+    #[test]
+    fn a_stream_is_found_behind_a_directory_that_can_not_be_used() {
+        for last in ["user/cuframes", "tmp"] {
+            let dir = tempdir().unwrap();
+            let finder = finder(dir.path());
+            fs::create_dir(dir.path().join("run")).unwrap();
+            fs::write(dir.path().join("run/cuframes"), "no directory").unwrap();
+            let error = finder.connect().unwrap_err();
+            assert!(matches!(error, Error::Untrusted { problem: Distrust::NotADirectory, .. }), "{error}");
+            let _listener = listen_in(&dir.path().join(last));
+            finder.connect().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_stream_is_found_behind_a_directory_that_may_not_be_entered() {
+        if geteuid().is_root() {
+            return skipped("a directory that may not be entered", "root may enter any");
+        }
+        let dir = tempdir().unwrap();
+        let finder = finder(dir.path());
+        let closed = dir.path().join("run/cuframes");
+        fs::create_dir_all(&closed).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+        let error = finder.connect().unwrap_err();
+        assert!(matches!(error, Error::PermissionDenied { .. }), "{error}");
+        let _listener = listen_in(&dir.path().join("user/cuframes"));
+        finder.connect().unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    #[test]
+    fn without_any_trouble_it_says_where_it_looked() {
+        let dir = tempdir().unwrap();
+        let finder = finder(dir.path());
+        drop(listen_in(&dir.path().join("run/cuframes")));
+        let Error::NotFound { looked_in, .. } = finder.connect().unwrap_err() else {
+            panic!("it is not there")
+        };
+        assert_eq!(looked_in, ["run/cuframes", "user/cuframes", "tmp"].map(|path| dir.path().join(path)));
+    }
+}

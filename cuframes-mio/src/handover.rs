@@ -8,7 +8,7 @@ use cuframes_core::wire::FdPurpose;
 use cuframes_core::wire::control::EventFd;
 use rustix::io::Errno;
 
-use crate::liveness::PidFd;
+use crate::liveness::{PidFd, is_gone};
 use crate::shared::Shared;
 use crate::stale::Claimed;
 use crate::wake;
@@ -27,6 +27,8 @@ pub(crate) struct Handouts {
 pub(crate) struct HandOver {
     /// Wakes the subscriber.
     pub(crate) bell: wake::EventFd,
+    /// With which the subscriber wakes us.
+    pub(crate) claim_bell: Option<wake::EventFd>,
     /// `None` where it can't be watched: then the connection alone tells (D-20).
     pub(crate) process: Option<PidFd>,
     /// What to send, in this order.
@@ -37,7 +39,7 @@ impl Handouts {
     /// Makes what the features in force on `connection` need.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// No descriptor is left, or the peer's process [is gone](is_gone).
     pub(crate) fn prepare(
         &self,
         connection: &impl AsFd,
@@ -57,20 +59,21 @@ impl Handouts {
         if features.contains(Features::FD_PASSING.union(Features::WITNESS)) {
             fds.push(single(FdPurpose::WITNESS, self.witness.try_clone()?));
         }
+        let mut claim_bell = None;
         if features.contains(Features::WAKE_HINT) {
-            let bell = shared.publisher_bell.as_fd().try_clone_to_owned()?;
-            fds.push(single(FdPurpose::PUBLISHER_WAKE_UP, bell));
+            let bell = claim_bell.insert(shared.claim_bells.make()?);
+            fds.push(single(FdPurpose::PUBLISHER_WAKE_UP, bell.as_fd().try_clone_to_owned()?));
         }
         fds.push(single(FdPurpose::WAKE_UP, bell.as_fd().try_clone_to_owned()?));
         // Rung once, for frames published since the bit is active.
         bell.ring()?;
         let process = match PidFd::of_peer(connection) {
             Ok(process) => Some(process),
-            Err(error) if is_out_of_descriptors(&error) => return Err(error),
+            Err(error) if is_gone(&error) || is_out_of_descriptors(&error) => return Err(error),
             // An older kernel has none for a process outside our pid namespace.
             Err(_) => None,
         };
-        Ok(HandOver { bell, process, fds })
+        Ok(HandOver { bell, claim_bell, process, fds })
     }
 }
 

@@ -80,6 +80,7 @@ compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and 
 mod attach;
 mod builder;
 mod claim;
+mod claim_bells;
 mod clock;
 mod conn;
 mod connect;

@@ -18,6 +18,7 @@ use rustix::net::{
 use crate::error::{Error, Holder};
 use crate::name::OwnedName;
 use crate::rundir::Access;
+use crate::shm::Home;
 
 /// Checks that nobody answers on the socket, whose lock we hold. A publisher of another implementation takes no lock
 /// (D-13).
@@ -49,7 +50,12 @@ pub(crate) fn probe(path: &Path, key: &Key) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::AlreadyExists`] if somebody else was faster, or an error of the operating system.
-pub(crate) fn listen(path: &Path, key: &Key, access: Access) -> Result<(OwnedName, UnixListener), Error> {
+pub(crate) fn listen(
+    path: &Path,
+    key: &Key,
+    access: Access,
+    home: &Home,
+) -> Result<(OwnedName, UnixListener), Error> {
     let failed = |source: io::Error| Error::io("listen on", path, source);
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -69,7 +75,7 @@ pub(crate) fn listen(path: &Path, key: &Key, access: Access) -> Result<(OwnedNam
         Errno::ADDRINUSE => Error::already_exists(key, Holder::Socket(path.to_path_buf())),
         _ => failed(errno.into()),
     })?;
-    let name = OwnedName::adopt(path.to_path_buf()).map_err(failed)?;
+    let name = OwnedName::adopt(path.to_path_buf(), home).map_err(failed)?;
     access.widen(path, 0o660)?;
     start_listening(&socket, BACKLOG).map_err(|errno| failed(errno.into()))?;
     Ok((name, UnixListener::from(socket)))

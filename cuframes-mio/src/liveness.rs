@@ -38,14 +38,18 @@ impl PidFd {
     /// The peer of a connected socket, whatever its pid namespace.
     ///
     /// # Errors
-    /// It is gone, or this kernel can't tell (before Linux 6.5, for a peer whose pid we can't see).
+    /// It [is gone](is_gone), or this kernel can't tell (before Linux 6.5, for a peer whose pid we can't see).
     pub(crate) fn of_peer(socket: &impl AsFd) -> io::Result<Self> {
-        match getsockopt(socket, sockopt::PeerPidfd) {
-            Ok(fd) => Ok(Self(fd)),
-            Err(errno) => match PeerCred::of(socket)?.pid {
-                Some(pid) => Ok(Self::open(pid)?),
-                None => Err(errno.into()),
-            },
+        Self::told_or_looked_up(getsockopt(socket, sockopt::PeerPidfd), PeerCred::of(socket)?.pid)
+    }
+
+    /// What the kernel says, or the process with the peer's number where it does not know the question. Where it knows
+    /// that the peer is gone, its number may be that of another process already.
+    fn told_or_looked_up(told: nix::Result<OwnedFd>, pid: Option<u32>) -> io::Result<Self> {
+        match (told, pid) {
+            (Ok(fd), _) => Ok(Self(fd)),
+            (Err(nix::Error::ENOPROTOOPT | nix::Error::EOPNOTSUPP), Some(pid)) => Ok(Self::open(pid)?),
+            (Err(errno), _) => Err(errno.into()),
         }
     }
 
@@ -72,10 +76,18 @@ impl AsFd for PidFd {
 pub(crate) fn is_dead(pid: u32) -> bool {
     match PidFd::open(pid) {
         Ok(process) => process.is_dead().unwrap_or(false),
-        // Nobody has the number, or (EINVAL, newer kernels ENOENT) it went to a thread of another process.
-        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => true,
-        Err(_) => false,
+        Err(errno) => is_nobody(errno),
     }
+}
+
+/// Whether a process could not be watched because it is gone.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(is_nobody)
+}
+
+/// Nobody has the number, or (EINVAL, newer kernels ENOENT) it went to a thread of another process.
+fn is_nobody(errno: Errno) -> bool {
+    matches!(errno, Errno::SRCH | Errno::INVAL | Errno::NOENT)
 }
 
 #[cfg(test)]

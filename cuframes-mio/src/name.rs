@@ -4,9 +4,10 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process;
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
+
+use crate::shm::Home;
 
 /// A file or socket that this process made. Dropping it removes the name, but only while it still means that file:
 /// what somebody else has put there since is not ours (D-13).
@@ -14,8 +15,8 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 pub(crate) struct OwnedName {
     path: PathBuf,
     inode: Inode,
-    /// The process that it belongs to: not to a child that was forked (P-20). 0 for nobody.
-    pid: u32,
+    /// The process that it belongs to: not to a child that was forked (P-20). `None` for nobody.
+    home: Option<Home>,
 }
 
 impl OwnedName {
@@ -23,17 +24,17 @@ impl OwnedName {
     ///
     /// # Errors
     /// `AlreadyExists` if there is something with this name, even a dangling symbolic link.
-    pub(crate) fn create(path: PathBuf) -> io::Result<(Self, File)> {
+    pub(crate) fn create(path: PathBuf, home: &Home) -> io::Result<(Self, File)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(open(&path, flags, Mode::RUSR | Mode::WUSR)?);
         let inode = Inode::of(&file.metadata()?);
-        Ok((Self { path, inode, pid: process::id() }, file))
+        Ok((Self { path, inode, home: Some(home.clone()) }, file))
     }
 
     /// Takes over what `path` names now.
-    pub(crate) fn adopt(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn adopt(path: PathBuf, home: &Home) -> io::Result<Self> {
         let inode = Inode::of(&fs::symlink_metadata(&path)?);
-        Ok(Self { path, inode, pid: process::id() })
+        Ok(Self { path, inode, home: Some(home.clone()) })
     }
 
     /// Renames the file, unless there is something with the new name.
@@ -48,7 +49,7 @@ impl OwnedName {
 
     /// Leaves the file for somebody else to remove.
     pub(crate) fn abandon(mut self) {
-        self.pid = 0;
+        self.home = None;
     }
 
     /// Whether the name still means the file.
@@ -64,7 +65,7 @@ impl OwnedName {
 
 impl Drop for OwnedName {
     fn drop(&mut self) {
-        if self.pid == process::id() && self.is_there() {
+        if self.home.as_ref().is_some_and(Home::is_here) && self.is_there() {
             // Nobody is left to hear of a failure, and a leftover is recognised as stale (D-13).
             let _ = fs::remove_file(&self.path);
         }
@@ -94,10 +95,14 @@ impl Inode {
 mod tests {
     use super::*;
 
+    fn create(path: PathBuf) -> io::Result<(OwnedName, File)> {
+        OwnedName::create(path, &Home::new().unwrap())
+    }
+
     #[test]
     fn dropping_removes_the_file_under_its_last_name() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut name, _file) = OwnedName::create(dir.path().join("a")).unwrap();
+        let (mut name, _file) = create(dir.path().join("a")).unwrap();
         name.rename(&dir.path().join("b")).unwrap();
         assert!(!dir.path().join("a").exists() && dir.path().join("b").exists());
         drop(name);
@@ -108,7 +113,7 @@ mod tests {
     fn a_file_that_somebody_else_put_there_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
-        let (name, _file) = OwnedName::create(path.clone()).unwrap();
+        let (name, _file) = create(path.clone()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "somebody else's").unwrap();
         drop(name);
@@ -120,8 +125,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let taken = dir.path().join("taken");
         std::os::unix::fs::symlink("/nowhere", &taken).unwrap();
-        assert_eq!(OwnedName::create(taken.clone()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        let (mut name, _file) = OwnedName::create(dir.path().join("a")).unwrap();
+        assert_eq!(create(taken.clone()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let (mut name, _file) = create(dir.path().join("a")).unwrap();
         assert_eq!(name.rename(&taken).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(name.path(), dir.path().join("a"));
     }

@@ -98,7 +98,7 @@ impl Pending {
         wake_up(&self.shared, wake);
         if is_awaited {
             // A claim waits for the slot. If it can't be rung, it looks again soon.
-            let _ = self.shared.claim_bell.ring();
+            let _ = self.shared.claim_bells.ring();
         }
     }
 }

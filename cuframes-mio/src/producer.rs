@@ -21,7 +21,6 @@ use crate::pollable::Registration;
 use crate::shared::Shared;
 use crate::shm::REGION_BYTES;
 use crate::stats::PublisherStats;
-use crate::wake::EventFd;
 
 /// What claims need: the ring's writer, the frames, and how long to wait for whom.
 #[derive(Debug)]
@@ -65,7 +64,7 @@ pub(crate) struct Waiting<'a> {
 
 impl<B: Export<Fd = OwnedFd>> Producer<B> {
     /// How many descriptors it has for the event loop.
-    pub(crate) const TOKENS: usize = 2;
+    pub(crate) const TOKENS: usize = 1;
 
     pub(crate) fn new(
         (key, meta): (Key, FrameMeta),
@@ -105,23 +104,16 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
     pub(crate) fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.deregister();
         let registration = Registration::new(registry, first_token)?;
-        for (number, bell) in self.bells().into_iter().enumerate() {
-            registration.add(bell, number, Interest::READABLE)?;
-        }
+        registration.add(&self.shared.claim_bells, 0, Interest::READABLE)?;
         self.registration = Some(registration);
         Ok(())
     }
 
-    /// Subscribers have copies of a bell, so closing ours would not end its registration.
+    /// The service goes on in another thread, and has the bells open.
     pub(crate) fn deregister(&mut self) {
         if let Some(registration) = self.registration.take() {
-            self.bells().into_iter().for_each(|bell| registration.remove(bell));
+            registration.remove(&self.shared.claim_bells);
         }
-    }
-
-    pub(crate) fn bells(&self) -> [&EventFd; 2] {
-        let Shared { publisher_bell, claim_bell, .. } = &*self.shared;
-        [publisher_bell, claim_bell]
     }
 
     /// Claims, calling `wait` whenever nothing can be claimed.

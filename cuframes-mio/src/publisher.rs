@@ -27,6 +27,11 @@ use crate::stats::PublisherStats;
 /// Dropping it says SHUTDOWN without waiting for anybody; [`shut_down`](Self::shut_down) and turning until
 /// [`is_finished`](Self::is_finished) waits for the subscribers first (D-12).
 ///
+/// A subscriber shares the eventfd that wakes it with us. If it makes that one blocking and fills it in the moment between our
+/// look for room and our write, then the write waits (§3.7). The thread of [`serve`](Self::serve) undoes that within about a
+/// second; a publisher that is driven by the caller is itself the thread that waits, and nobody undoes it. So serve whom you
+/// do not trust.
+///
 /// A child that was forked, and did not start another program, must not use its parent's publisher: it can't claim, every
 /// call that may fail does so, and dropping it says nothing to anybody.
 #[derive(Debug)]
@@ -53,8 +58,9 @@ impl<B: Export<Fd = OwnedFd>> Publisher<B> {
     /// Takes a slot for the next frame.
     ///
     /// # Errors
-    /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted. The
-    /// event loop wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
+    /// [`Stalled`] names who must acknowledge or release first; whoever was over its deadline has been evicted, and after
+    /// twice the longer of the two deadlines, `consumer_ack` and `lease`, whoever is in the way (D-31). The event loop
+    /// wakes up when it is worth trying again. In a forked child it is [`Stalled::FORKED`].
     pub fn try_claim(&mut self, now: Instant) -> Result<Claim<'_, B>, Stalled> {
         if !self.producer.shared.home.is_here() {
             return Err(Stalled::FORKED);
@@ -140,9 +146,7 @@ impl<B: Export<Fd = OwnedFd>> EventSource for Publisher<B> {
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
         self.producer.here().map_err(io::Error::other)?;
         if self.producer.registration.as_ref().is_some_and(|bells| bells.number(token).is_some()) {
-            for bell in self.producer.bells() {
-                bell.drain()?;
-            }
+            self.producer.shared.claim_bells.drain()?;
             return Ok(Turn::Idle);
         }
         self.service.handle_event(token, now)

@@ -105,13 +105,13 @@ impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
     }
 
     /// Handles what is ready at one of the descriptors, given by its place among the tokens.
-    pub(crate) fn handle(&mut self, place: usize, now: Instant) -> io::Result<Turn> {
+    pub(crate) fn handle(&mut self, place: usize, now: Instant) -> Turn {
         let turn = match place {
             WAKE => {
-                if let Some(wake) = self.attached().and_then(|attached| attached.wake.as_ref()) {
-                    wake.drain()?;
+                if let Some(subscription) = &mut self.subscription {
+                    subscription.rung(now, self.registration.as_ref());
                 }
-                return Ok(Turn::Idle);
+                Turn::Idle
             }
             WATCH => {
                 let (heard, turn) = self.search.as_mut().map_or((false, Turn::Idle), Search::hear);
@@ -126,7 +126,7 @@ impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
             },
         };
         self.take_stock(now);
-        Ok(turn)
+        turn
     }
 
     /// Lets deadlines pass, and makes an attempt that is due.

@@ -23,7 +23,11 @@ use crate::shared::Leave;
 #[derive(Debug)]
 pub(crate) struct Report {
     key: Key,
-    /// Anybody may connect as often as it likes, and must not fill the disk with it.
+    // Anybody may come and go as often as it likes, and must not fill the disk with it, nor hide what is worse.
+    joins: Quota,
+    departures: Quota,
+    faults: Quota,
+    evictions: Quota,
     refusals: Quota,
     repairs: Quota,
     blockades: Quota,
@@ -33,8 +37,17 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) const fn new(key: Key) -> Self {
-        let (refusals, repairs, blockades) = (Quota::new(), Quota::new(), Quota::new());
-        Self { key, refusals, repairs, blockades, blocked: false }
+        Self {
+            key,
+            joins: Quota::new(),
+            departures: Quota::new(),
+            faults: Quota::new(),
+            evictions: Quota::new(),
+            refusals: Quota::new(),
+            repairs: Quota::new(),
+            blockades: Quota::new(),
+            blocked: false,
+        }
     }
 
     pub(crate) fn published(&self, socket: &Path, region: &Path, mapped_bytes: u64) {
@@ -51,29 +64,38 @@ impl Report {
         info!(key = %self.key, %reason, subscribers, "the stream ends");
     }
 
-    pub(crate) fn joined(&self, Member { bit, pid, name, features, .. }: &Member) {
-        info!(key = %self.key, pid, %name, %bit, %features, "a subscriber joined");
+    pub(crate) fn joined(&mut self, now: Instant, Member { bit, pid, name, features, .. }: &Member) {
+        if let Some(unsaid) = self.joins.take(now) {
+            info!(key = %self.key, pid, %name, %bit, %features, unsaid, "a subscriber joined");
+        }
     }
 
     /// `closed` is how its connection ended, if that came first.
-    pub(crate) fn left(&self, Member { bit, pid, name, .. }: &Member, how: Leave, closed: Option<&Closed>) {
-        let key = &self.key;
-        match (how, closed) {
+    pub(crate) fn left(&mut self, now: Instant, member: &Member, how: Leave, closed: Option<&Closed>) {
+        let Self { key, departures, faults, evictions, .. } = self;
+        let Member { bit, pid, name, .. } = member;
+        let fault = closed.filter(|closed| {
+            matches!(closed, Closed::Violation(_) | Closed::Rejected(_) | Closed::Refused(_))
+        });
+        let quota = match (how, fault) {
+            (Leave::Evicted(_), _) => evictions,
+            (Leave::Vanished, Some(_)) => faults,
+            _ => departures,
+        };
+        let Some(unsaid) = quota.take(now) else { return };
+        match (how, fault) {
             (Leave::Evicted(of), _) => {
                 let cause = match of {
                     Accusation::Lease => "it held a lease for too long",
                     _ => "it did not acknowledge in time",
                 };
-                warn!(%key, pid, %name, %bit, cause, "a subscriber was evicted");
+                warn!(%key, pid, %name, %bit, cause, unsaid, "a subscriber was evicted");
             }
-            (
-                Leave::Vanished,
-                Some(cause @ (Closed::Violation(_) | Closed::Rejected(_) | Closed::Refused(_))),
-            ) => {
-                warn!(%key, pid, %name, %bit, %cause, "a subscriber's connection was closed");
+            (Leave::Vanished, Some(cause)) => {
+                warn!(%key, pid, %name, %bit, %cause, unsaid, "a subscriber's connection was closed");
             }
-            (Leave::Vanished, _) => info!(%key, pid, %name, %bit, "a subscriber vanished"),
-            (Leave::Unsubscribed, _) => info!(%key, pid, %name, %bit, "a subscriber left"),
+            (Leave::Vanished, None) => info!(%key, pid, %name, %bit, unsaid, "a subscriber vanished"),
+            (Leave::Unsubscribed, _) => info!(%key, pid, %name, %bit, unsaid, "a subscriber left"),
         }
     }
 

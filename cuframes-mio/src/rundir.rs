@@ -36,7 +36,7 @@ impl Places {
     }
 
     /// `chosen` alone, or else `cuframes` inside each of `parents` and then `fallback`.
-    fn new(chosen: Option<PathBuf>, parents: [Option<PathBuf>; 2], fallback: RunDir) -> Self {
+    pub(crate) fn new(chosen: Option<PathBuf>, parents: [Option<PathBuf>; 2], fallback: RunDir) -> Self {
         let (first, last) = match chosen {
             Some(path) => (Vec::new(), RunDir { path, owner: None }),
             None => {

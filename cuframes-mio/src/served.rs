@@ -44,8 +44,9 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
         Ok(Self { producer, thread: Some(thread) })
     }
 
-    /// Takes a slot for the next frame, and waits for one if it must: at most until whoever is in the way is over its
-    /// deadline and evicted (D-31). Makes no system call when a slot is free.
+    /// Takes a slot for the next frame, and waits for one if it must. Whoever is in the way for longer than its deadline is
+    /// evicted (D-31), and one claim waits for at most twice the longer of the two deadlines, `consumer_ack` and `lease`,
+    /// plus the time that the evictions take. Makes no system call when a slot is free.
     ///
     /// # Errors
     /// Only if the control plane has failed, or in a forked child ([`Error::Forked`]).
@@ -221,9 +222,8 @@ fn control(mut service: Pollable<Service>) -> io::Result<()> {
 
 /// Sleeps until a subscriber or the control plane rings, or `limit` has passed.
 fn wait_for_bell(shared: &Shared, limit: Duration) -> io::Result<()> {
-    let bells = [&shared.publisher_bell, &shared.claim_bell];
-    let rung = sleep(bells.map(AsFd::as_fd), limit)?;
-    bells.into_iter().zip(rung).filter(|(_, rung)| *rung).try_for_each(|(bell, _)| bell.drain())
+    let [is_rung] = sleep([shared.claim_bells.as_fd()], limit)?;
+    if is_rung { shared.claim_bells.drain() } else { Ok(()) }
 }
 
 const NOT_SERVED: &str = "the thread that serves subscribers has ended";

@@ -26,7 +26,7 @@ use crate::clock;
 use crate::conn::{self, Conn};
 use crate::entrance::{Caller, Entrance};
 use crate::handover::{HandOver, Handouts};
-use crate::liveness::{PeerCred, PidFd};
+use crate::liveness::{PeerCred, PidFd, is_gone};
 use crate::pollable::{EventSource, Registration, Turn};
 use crate::report::Report;
 use crate::shared::{Leave, MemberEvent, Shared};
@@ -276,12 +276,14 @@ impl Service {
         let pid = peer.cred.pid.unwrap_or(0).into();
         let admitted = match hand_over {
             Ok(hand_over) => self.roster.admit(pid, request).map(|subscribed| (hand_over, subscribed)),
+            // A child of it may still hold the socket open (D-20).
+            Err(error) if is_gone(&error) => return peer.conn.session.handle_eof(now),
             Err(error) => {
                 self.report.blocked(now, &error);
                 Err(ErrorCode::IO)
             }
         };
-        let (HandOver { bell, process, fds }, subscribed) = match admitted {
+        let (HandOver { bell, claim_bell, process, fds }, subscribed) = match admitted {
             Ok(admitted) => admitted,
             Err(code) => {
                 let _ = peer.conn.session.admit(now, Err(code));
@@ -295,15 +297,16 @@ impl Service {
             let _ = peer.conn.session.offer_fd(message, fd);
         }
         self.shared.set_bell(bit, Some(bell));
+        self.shared.claim_bells.set(bit, claim_bell);
         if let (Some(process), Some(registration)) = (&process, &self.registration) {
             // Without it the connection alone tells (D-20).
             let _ = registration.add(process, PROCESSES + usize::from(bit.get()), Interest::READABLE);
         }
         *process_of(&mut self.processes, bit) = process;
         // A claim that met it half joined waits for it.
-        let _ = self.shared.claim_bell.ring();
+        let _ = self.shared.claim_bells.ring();
         if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
-            self.report.joined(member);
+            self.report.joined(now, member);
             self.shared.counters.joined.add(1);
             self.shared.push_event(MemberEvent::Joined(member.clone()));
         }
@@ -313,13 +316,14 @@ impl Service {
     /// Takes `bit` back. `closed` is how its connection ended, if that is the reason.
     fn release(&mut self, now: Instant, bit: SubscriberBit, how: Leave, closed: Option<&Closed>) {
         if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
-            self.report.left(member, how, closed);
+            self.report.left(now, member, how, closed);
             self.shared.counters.left(how);
             self.shared.push_event(MemberEvent::Left(member.clone(), how));
         }
         let departure = if how == Leave::Unsubscribed { Departure::Clean } else { Departure::Abrupt };
         self.roster.leave(now, bit, departure);
         self.shared.set_bell(bit, None);
+        self.shared.claim_bells.set(bit, None);
         if departure == Departure::Clean {
             *process_of(&mut self.processes, bit) = None;
         }
@@ -328,7 +332,7 @@ impl Service {
         }
         self.members_changed();
         // A claim may be waiting for exactly this one.
-        let _ = self.shared.claim_bell.ring();
+        let _ = self.shared.claim_bells.ring();
     }
 
     /// The process behind `bit` is gone; what it said before counts (D-20).

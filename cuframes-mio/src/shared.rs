@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{array, io};
+use std::{array, io, mem};
 
 use cuframes_core::SubscriberBit;
 use cuframes_core::ring::Accusation;
@@ -12,6 +12,7 @@ use cuframes_core::roster::Member;
 use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
 
+use crate::claim_bells::ClaimBells;
 use crate::shm::Home;
 use crate::stats::Counters;
 use crate::wake::{EventFd, ring_all};
@@ -22,14 +23,14 @@ use crate::wake::{EventFd, ring_all};
 pub(crate) struct Shared {
     /// Wakes the service: somebody is accused, or it is to stop.
     pub(crate) service_bell: EventFd,
-    /// Wakes a claim that waits; every subscriber with WAKE_HINT has a copy, so the service never rings it.
-    pub(crate) publisher_bell: EventFd,
-    /// Wakes a claim that waits: somebody joined or is gone.
-    pub(crate) claim_bell: EventFd,
+    /// Wake a claim that waits.
+    pub(crate) claim_bells: ClaimBells,
     /// The reason to stop, plus 1; 0 while there is none.
     stop: AtomicU64,
     /// The eventfd of each subscriber, by bit. No lock is held while one is rung.
     bells: [Mutex<Option<Arc<EventFd>>>; SUBSCRIBERS],
+    /// Those that were taken away while somebody was ringing them, who may have to wait (§3.7).
+    retired: Mutex<Vec<Arc<EventFd>>>,
     pub(crate) counters: Counters,
     /// The process that publishes: not a child that it has forked (P-20).
     pub(crate) home: Home,
@@ -65,12 +66,12 @@ impl Shared {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             service_bell: EventFd::new()?,
-            publisher_bell: EventFd::new()?,
-            claim_bell: EventFd::new()?,
+            claim_bells: ClaimBells::new()?,
             counters: Counters::default(),
             home: Home::new()?,
             stop: AtomicU64::new(0),
             bells: array::from_fn(|_| Mutex::new(None)),
+            retired: Mutex::new(Vec::new()),
             members: Mutex::new(Vec::new()),
             changed: Condvar::new(),
             events: Mutex::new(VecDeque::new()),
@@ -80,7 +81,19 @@ impl Shared {
     /// Sets or takes away the eventfd of `bit`; before the bit becomes active, and after it stopped being so.
     pub(crate) fn set_bell(&self, bit: SubscriberBit, bell: Option<EventFd>) {
         let bell = bell.map(Arc::new);
-        *self.bell(bit) = bell;
+        let old = mem::replace(&mut *self.bell(bit), bell);
+        // From now on nobody begins to ring it.
+        lock(&self.retired).extend(old.filter(is_rung));
+    }
+
+    /// Lets whoever still rings a bell that was taken away go on: its subscriber may have filled it before it left.
+    pub(crate) fn unblock_retired(&self) {
+        let mut retired = lock(&self.retired);
+        retired.retain(is_rung);
+        for bell in &*retired {
+            // It can only fail on a descriptor that is not an eventfd, and these are our own.
+            let _ = bell.unblock();
+        }
     }
 
     /// Wakes the subscribers in `bits` (§5 step 5).
@@ -154,5 +167,50 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether somebody has a copy of a bell that has no place any more.
+fn is_rung(bell: &Arc<EventFd>) -> bool {
+    Arc::strong_count(bell) > 1
+}
+
 /// Events that are kept for a caller who does not ask.
 const MAX_EVENTS: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::io::write;
+
+    use super::*;
+    use crate::testing::{stuff, until};
+
+    #[test]
+    fn who_rings_the_bell_of_a_subscriber_that_fills_it_and_leaves_does_not_wait_for_ever() {
+        let shared = Shared::new().unwrap();
+        let bit = SubscriberBit::new(1).unwrap();
+        shared.set_bell(bit, Some(EventFd::new().unwrap()));
+        // There was room in it when the publisher looked.
+        let bell = shared.bell(bit).clone().unwrap();
+        stuff(&bell);
+        let ringing = thread::spawn(move || write(&*bell, &1_u64.to_ne_bytes()));
+        shared.set_bell(bit, None);
+        until("the publisher to go on", || {
+            shared.unblock_retired();
+            ringing.is_finished()
+        });
+        ringing.join().unwrap().unwrap();
+        shared.unblock_retired();
+        assert!(lock(&shared.retired).is_empty(), "it is closed");
+    }
+
+    #[test]
+    fn a_bell_that_nobody_rings_is_closed_at_once() {
+        let shared = Shared::new().unwrap();
+        let bit = SubscriberBit::new(1).unwrap();
+        for _ in 0..2 {
+            shared.set_bell(bit, Some(EventFd::new().unwrap()));
+        }
+        shared.set_bell(bit, None);
+        assert!(lock(&shared.retired).is_empty());
+    }
+}

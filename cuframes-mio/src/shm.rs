@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuframes_core::error::{Place, Problem};
@@ -175,9 +176,9 @@ impl Region for MappedRegion {
 }
 
 /// Tells the process that made it from children that it forks, without a system call: the kernel gives a child zeros in
-/// place of this memory.
-#[derive(Debug)]
-pub(crate) struct Home(MmapMut);
+/// place of this memory. A process id would not do: in pid namespaces of their own both may be the first.
+#[derive(Clone, Debug)]
+pub(crate) struct Home(Arc<MmapMut>);
 
 impl Home {
     /// The home of this process.
@@ -192,7 +193,7 @@ impl Home {
         // Where the kernel has no such advice (before Linux 4.14) children go unnoticed.
         let _ = advised;
         map.copy_from_slice(HERE);
-        Ok(Self(map))
+        Ok(Self(Arc::new(map)))
     }
 
     /// Whether this is the process that made it.

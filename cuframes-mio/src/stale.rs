@@ -17,7 +17,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -32,7 +31,7 @@ use crate::listen::{listen, probe};
 use crate::liveness::is_dead;
 use crate::name::{Inode, OwnedName};
 use crate::rundir::{Access, RunDir};
-use crate::shm::{MappedRegion, REGION_BYTES, allocate, open_region, region_path};
+use crate::shm::{Home, MappedRegion, REGION_BYTES, allocate, open_region, region_path};
 
 /// A key that is ours: its locks, its region and its socket. Dropping it removes the files and then releases the locks.
 #[derive(Debug)]
@@ -54,14 +53,15 @@ impl Claimed {
         shm: &Path,
         key: &Key,
         access: Access,
+        home: &Home,
         initialise: impl FnOnce(&MappedRegion),
     ) -> Result<(Self, UnixListener), Error> {
         let socket_path = run_dir.socket_path(key)?;
-        let key_lock = lock_key(&run_dir.lock_path(key), key)?;
+        let key_lock = lock_key(&run_dir.lock_path(key), key, home)?;
         probe(&socket_path, key)?;
-        let mut region = OwnedRegion::create(shm, key, access, initialise)?;
-        region.publish(&region_path(shm, key), key)?;
-        let (socket, listener) = listen(&socket_path, key, access)?;
+        let mut region = OwnedRegion::create(shm, key, access, home, initialise)?;
+        region.publish(&region_path(shm, key), key, home)?;
+        let (socket, listener) = listen(&socket_path, key, access, home)?;
         Ok((Self { socket, region, _key_lock: key_lock }, listener))
     }
 
@@ -113,10 +113,11 @@ impl OwnedRegion {
         shm: &Path,
         key: &Key,
         access: Access,
+        home: &Home,
         initialise: impl FnOnce(&MappedRegion),
     ) -> Result<Self, Error> {
-        remove_abandoned(shm, key);
-        let hidden = Hidden::create(shm, key)?;
+        remove_abandoned(shm, key, home);
+        let hidden = Hidden::create(shm, key, home)?;
         let path = hidden.name.path();
         allocate(&hidden.lock.file, REGION_SIZE, path)?;
         access.widen(path, 0o660)?;
@@ -129,11 +130,11 @@ impl OwnedRegion {
     }
 
     /// Gives it the name by which it is found. What has that name already is removed if it is stale.
-    fn publish(&mut self, path: &Path, key: &Key) -> Result<(), Error> {
+    fn publish(&mut self, path: &Path, key: &Key, home: &Home) -> Result<(), Error> {
         loop {
             match self.name.rename(path) {
                 Ok(()) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(path, key)?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(path, key, home)?,
                 Err(error) => return Err(Error::io("rename the new region to", path, error)),
             }
         }
@@ -145,7 +146,7 @@ impl OwnedRegion {
 struct Locked {
     file: File,
     /// The process that locked it: a child that was forked shares the lock, and must not end it (P-20).
-    pid: u32,
+    home: Home,
 }
 
 impl Locked {
@@ -153,9 +154,9 @@ impl Locked {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`] if another publisher of `key` holds the lock.
-    fn new(file: File, path: &Path, key: &Key) -> Result<Self, Error> {
+    fn new(file: File, path: &Path, key: &Key, home: &Home) -> Result<Self, Error> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { file, pid: process::id() }),
+            Ok(()) => Ok(Self { file, home: home.clone() }),
             Err(Errno::WOULDBLOCK) => Err(Error::already_exists(key, Holder::Lock(path.to_path_buf()))),
             Err(errno) => Err(Error::io("lock", path, errno)),
         }
@@ -166,7 +167,7 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // To close it is not enough: if another thread is just starting a program, the child has a copy of every
         // descriptor until it calls exec, and the lock lives as long as the last copy.
-        if self.pid == process::id() {
+        if self.home.is_here() {
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }
@@ -174,10 +175,10 @@ impl Drop for Locked {
 
 /// Locks the key in its run directory. This file is never unlinked: then two starters could hold the locks of two files
 /// that had the same name.
-fn lock_key(path: &Path, key: &Key) -> Result<Locked, Error> {
+fn lock_key(path: &Path, key: &Key, home: &Home) -> Result<Locked, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match open(path, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(fd) => Locked::new(fd.into(), path, key),
+        Ok(fd) => Locked::new(fd.into(), path, key, home),
         Err(errno) => Err(Error::io("open the lock", path, errno)
             .hint(io::ErrorKind::NotFound, "use a run directory that files can be created in")
             .hint(io::ErrorKind::ReadOnlyFilesystem, "use a run directory that files can be created in")),
@@ -196,18 +197,18 @@ struct Hidden {
 }
 
 impl Hidden {
-    fn create(shm: &Path, key: &Key) -> Result<Self, Error> {
+    fn create(shm: &Path, key: &Key, home: &Home) -> Result<Self, Error> {
         let mut number: u32 = 0;
         loop {
             let path = shm.join(format!("{}{number}", hidden_prefix(key)));
             number = number.wrapping_add(1);
-            let (name, file) = match OwnedName::create(path.clone()) {
+            let (name, file) = match OwnedName::create(path.clone(), home) {
                 Ok(created) => created,
                 // It is that of a starter in another run directory, or of another user.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(Error::io("create the new region", &path, error)),
             };
-            match Locked::new(file, &path, key) {
+            match Locked::new(file, &path, key, home) {
                 Ok(lock) if name.is_there() => return Ok(Self { name, lock }),
                 // Before it had the lock, another starter took it for abandoned, and has removed it.
                 Ok(_) => {}
@@ -224,7 +225,7 @@ impl Hidden {
 
 /// Removes what starters of this user left that were killed before their region got its name: what nobody has the lock
 /// of. If it can't be removed it only takes memory.
-fn remove_abandoned(shm: &Path, key: &Key) {
+fn remove_abandoned(shm: &Path, key: &Key, home: &Home) {
     let prefix = hidden_prefix(key);
     let is_hidden = |path: &PathBuf| {
         path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with(&prefix))
@@ -232,7 +233,7 @@ fn remove_abandoned(shm: &Path, key: &Key) {
     let paths = fs::read_dir(shm).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     for path in paths.filter(is_hidden) {
         let Ok(file) = open_region(&path, OFlags::RDONLY) else { continue };
-        let Ok(lock) = Locked::new(file, &path, key) else { continue };
+        let Ok(lock) = Locked::new(file, &path, key, home) else { continue };
         let is_ours = |metadata: &Metadata| metadata.is_file() && metadata.uid() == geteuid().as_raw();
         let metadata = lock.file.metadata();
         if metadata.is_ok_and(|metadata| is_ours(&metadata) && Inode::of(&metadata).is_named(&path)) {
@@ -248,14 +249,14 @@ fn hidden_prefix(key: &Key) -> String {
 
 /// Removes the region at `path` if its publisher is dead. Succeeds too if somebody else removed or replaced it: the
 /// caller tries again anyway.
-fn remove_stale(path: &Path, key: &Key) -> Result<(), Error> {
+fn remove_stale(path: &Path, key: &Key, home: &Home) -> Result<(), Error> {
     let file = match open_region(path, OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(()),
         Err(Errno::LOOP) => return Err(Error::already_exists(key, Holder::Foreign(path.to_path_buf()))),
         Err(errno) => return Err(Error::io("look at the region", path, errno)),
     };
-    let stale = Locked::new(file, path, key)?;
+    let stale = Locked::new(file, path, key, home)?;
     // Who locked this file before us may have replaced it, and then the name means another region.
     if !stale.file.metadata().is_ok_and(|metadata| Inode::of(&metadata).is_named(path)) {
         return Ok(());

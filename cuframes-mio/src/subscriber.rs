@@ -1,6 +1,7 @@
 //! [`Subscriber`]: receives the frames of a stream.
 
 use std::io;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,10 +174,14 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
             match frame {
                 Some(frame) if attached.reader.seat().is_held() => {
                     subscription.resume_after = 0;
-                    return Ok(Some(self.hand_out(frame, resume_after)));
+                    let thrown_away = mem::take(&mut subscription.thrown_away);
+                    return Ok(Some(self.hand_out(frame, resume_after, thrown_away)));
                 }
-                // Evicted: the connection says so.
-                Some(_) => self.look_around(),
+                // Evicted: the connection says so. Or somebody has written over our state, which will be put right.
+                Some(frame) => {
+                    subscription.thrown_away += frame.lost() + 1;
+                    self.look_around();
+                }
                 None if attached.reader.is_shutting_down() => self.idle_looks = LOOKS_BEFORE_SYSTEM_CALL,
                 None => {}
             }
@@ -287,9 +292,10 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         &mut self,
         inner: ring::Frame<Arc<MappedRegion>, Attachment<B>>,
         resume_after: u64,
+        thrown_away: u64,
     ) -> Frame<B> {
         let seq = inner.seq().get();
-        let lost = if resume_after == 0 { inner.lost() } else { seq - resume_after - 1 };
+        let lost = if resume_after == 0 { inner.lost() + thrown_away } else { seq - resume_after - 1 };
         self.idle_looks = 0;
         self.pursuit.tally.frame(clock::now(), seq, lost);
         Frame { inner, lost }
@@ -325,9 +331,7 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         let now = clock::now();
         for place in [place.filter(|_| is_other), Some(CONN).filter(|_| is_conn)].into_iter().flatten() {
             // What is left after the budget is seen by the next poll, which is level-triggered.
-            if let Err(error) = self.pursuit.handle(place, now) {
-                return Err(Error::system(self.key(), error));
-            }
+            let _ = self.pursuit.handle(place, now);
         }
         self.time_out(now);
         Ok(())
@@ -365,7 +369,7 @@ impl<B: Import<Fd = OwnedFd>> EventSource for Subscriber<B> {
             return Err(io::Error::other(self.forked()));
         }
         self.pursuit.tally.wake_ups += 1;
-        self.pursuit.place(token).map_or(Ok(Turn::Idle), |place| self.pursuit.handle(place, now))
+        Ok(self.pursuit.place(token).map_or(Turn::Idle, |place| self.pursuit.handle(place, now)))
     }
 
     fn handle_timeout(&mut self, now: Instant) {

@@ -1,5 +1,6 @@
 //! [`Subscription`]: one connection to one publisher, from HELLO to its end.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cuframes_core::error::ErrorCode;
@@ -34,6 +35,8 @@ pub(crate) struct Subscription<B: Import<Fd = OwnedFd>> {
     pub(crate) announced: bool,
     /// If we were attached to the same publisher before: its frames up to this number were handed out then.
     pub(crate) resume_after: u64,
+    /// Frames that were taken, and not handed out because the seat did not seem to be ours.
+    pub(crate) thrown_away: u64,
     /// Until nothing may be read any more.
     pub(crate) attached: Option<Attached<B>>,
     /// The publisher said SHUTDOWN; what is published is still handed out (D-30).
@@ -60,6 +63,7 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
             since: now,
             announced: false,
             resume_after: 0,
+            thrown_away: 0,
             attached: None,
             shutdown: None,
             closed: None,
@@ -69,7 +73,7 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
         subscription
     }
 
-    pub(crate) fn register(&self, registration: &Registration) -> std::io::Result<()> {
+    pub(crate) fn register(&self, registration: &Registration) -> io::Result<()> {
         registration.add(&self.conn, CONN, conn::INTEREST)?;
         match &self.attached {
             Some(attached) => register_wake(attached, registration),
@@ -156,6 +160,17 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
         }
     }
 
+    /// Somebody has rung for a frame; or what the publisher gave us as our eventfd is none.
+    pub(crate) fn rung(&mut self, now: Instant, registration: Option<&Registration>) {
+        let wake = self.attached.as_ref().and_then(|attached| attached.wake.as_ref());
+        if let Some(Err(error)) = wake.map(EventFd::drain) {
+            let error =
+                io::Error::new(error.kind(), format!("the publisher's wake-up can't be read: {error}"));
+            self.give_up(now, Error::system(self.arrivals.key(), error));
+            self.settle(now, registration);
+        }
+    }
+
     /// The wake-up eventfd came after everything that was needed (D-26).
     fn wake_up_came_late(&mut self, now: Instant, fd: OwnedFd, registration: Option<&Registration>) {
         let Some(mut attached) = self.attached.take() else { return };
@@ -235,7 +250,7 @@ pub(crate) fn is_eviction(closed: &Closed) -> bool {
 fn register_wake<B: Import<Fd = OwnedFd>>(
     attached: &Attached<B>,
     registration: &Registration,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     match &attached.wake {
         Some(wake) => registration.add(wake, WAKE, Interest::READABLE),
         None => Ok(()),

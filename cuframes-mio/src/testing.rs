@@ -3,9 +3,13 @@
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cuframes_core::Key;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::write;
 
 /// The key that tests use.
 pub(crate) fn key() -> Key {
@@ -37,6 +41,21 @@ pub(crate) fn child_argument() -> PathBuf {
 /// Whether the descriptor can be read now.
 pub(crate) fn is_readable(fd: &impl AsFd) -> bool {
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() != 0
+}
+
+/// Makes an eventfd blocking and fills its counter, as a peer can: a plain write then waits.
+pub(crate) fn stuff(bell: &impl AsFd) {
+    fcntl_setfl(bell, OFlags::empty()).unwrap();
+    write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited too long for {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Says that a check was skipped, and why.

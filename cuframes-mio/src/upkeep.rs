@@ -50,8 +50,7 @@ impl Upkeep {
             counters.socket_lost.set(1);
             report.socket_lost(files.socket_path());
         }
-        // Every subscriber has a copy of this one: nobody can tell who it was.
-        let _ = shared.publisher_bell.unblock();
+        shared.unblock_retired();
         roster.members().map(|member| member.bit).filter(|&bit| shared.unblock(bit)).collect()
     }
 

@@ -6,7 +6,7 @@
 //! Both sides share one open file description, and with it the flag `O_NONBLOCK`: a peer can take the flag away and
 //! fill the counter, and then a plain write waits for ever (the kernel takes no RWF_NOWAIT for writing an eventfd). So
 //! nobody writes before asking whether there is room. Who fills it between the two has to be as quick as that, and is
-//! undone by [`EventFd::unblock`].
+//! undone by [`EventFd::unblock`], if there is another thread to call it.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,20 +64,20 @@ impl EventFd {
     /// Forgets all rings so far. One read is enough: it takes the whole counter.
     ///
     /// # Errors
-    /// The descriptor can't be read.
+    /// The descriptor is no eventfd: it can't be read, or gives something else than a counter.
     pub(crate) fn drain(&self) -> io::Result<()> {
-        let mut counter = [0; size_of::<u64>()];
+        let mut counter = [0; COUNTER_BYTES];
         let mut buffers = [IoSliceMut::new(&mut counter)];
         // The offset that means none.
         match retry_on_intr(|| preadv2(&self.0, &mut buffers, u64::MAX, ReadWriteFlags::NOWAIT)) {
-            Ok(_) | Err(Errno::AGAIN) => return Ok(()),
-            // Linux before 5.8, or a filter that does not know this system call.
-            Err(_) if !is_ready(&self.0, PollFlags::IN)? => return Ok(()),
-            Err(_) => {}
-        }
-        match retry_on_intr(|| read(&self.0, &mut counter)) {
-            Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            Err(errno) => Err(errno.into()),
+            // Linux before 5.8, or a filter that does not know this system call; or it is no eventfd.
+            Err(errno) if errno != Errno::AGAIN => match readiness(&self.0, PollFlags::IN)? {
+                ready if ready.is_empty() => Ok(()),
+                // Such as the end of a pipe to write, which is ready for nothing but an error.
+                ready if !ready.contains(PollFlags::IN) => Err(errno.into()),
+                _ => took(retry_on_intr(|| read(&self.0, &mut counter))),
+            },
+            result => took(result),
         }
     }
 
@@ -126,9 +126,23 @@ pub(crate) fn ring_all(bells: &[Option<Arc<EventFd>>; SUBSCRIBERS]) {
 
 /// Whether `events` are there now.
 fn is_ready(fd: &OwnedFd, events: PollFlags) -> io::Result<bool> {
+    Ok(readiness(fd, events)?.contains(events))
+}
+
+/// Which of `events` are there now, and what is wrong with the descriptor.
+fn readiness(fd: &OwnedFd, events: PollFlags) -> io::Result<PollFlags> {
     let mut polled = PollFd::new(fd, events);
     retry_on_intr(|| poll(slice::from_mut(&mut polled), Some(&Timespec::default())))?;
-    Ok(polled.revents().contains(events))
+    Ok(polled.revents())
+}
+
+/// What reading the counter has come to.
+fn took(result: Result<usize, Errno>) -> io::Result<()> {
+    match result {
+        Ok(COUNTER_BYTES) | Err(Errno::AGAIN) => Ok(()),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "it is no eventfd")),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 impl AsFd for EventFd {
@@ -149,10 +163,16 @@ pub(crate) fn sleep<const N: usize>(fds: [BorrowedFd<'_>; N], limit: Duration) -
     }
 }
 
+const COUNTER_BYTES: usize = size_of::<u64>();
+
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
+    use rustix::event::epoll;
+
     use super::*;
-    use crate::testing::is_readable;
+    use crate::testing::{is_readable, stuff};
 
     #[test]
     fn a_ring_makes_it_readable_until_it_is_drained() {
@@ -167,17 +187,31 @@ mod tests {
     }
 
     #[test]
+    fn draining_what_is_no_eventfd_is_an_error_and_does_not_wait() {
+        let bell = |fd| EventFd::from_fd(fd).unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        let (_other_reader, other_writer) = io::pipe().unwrap();
+        let nothing_to_read = [bell(reader.try_clone().unwrap().into()), bell(other_writer.into())];
+        assert!(nothing_to_read.iter().all(|bell| bell.drain().is_ok()));
+        drop((writer, nothing_to_read));
+        let (_, no_reader) = io::pipe().unwrap();
+        let ready = EventFd::new().unwrap();
+        ready.ring().unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        epoll::add(&epoll, &ready, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+        let files = [File::open("/dev/null"), File::open("/"), File::options().write(true).open("/dev/null")];
+        let files = files.map(|file| file.unwrap().into());
+        for fd in [reader.into(), no_reader.into(), epoll].into_iter().chain(files) {
+            bell(fd).drain().unwrap_err();
+        }
+    }
+
+    #[test]
     fn ringing_a_saturated_one_succeeds_and_leaves_it_readable() {
         let bell = EventFd::new().unwrap();
         write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         bell.ring().unwrap();
         assert!(is_readable(&bell));
-    }
-
-    /// Takes the flag away and fills the counter, as a peer can.
-    fn stuff(bell: &EventFd) {
-        fcntl_setfl(bell, OFlags::empty()).unwrap();
-        write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     }
 
     fn all(bells: &[&Arc<EventFd>]) -> [Option<Arc<EventFd>>; SUBSCRIBERS] {

@@ -1,10 +1,12 @@
+use std::io::Read;
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{child_argument, child_in_new_pid_namespace, is_readable, skipped};
+use crate::testing::{child, child_argument, child_in_new_pid_namespace, is_readable, skipped};
 
 fn sleeper() -> Child {
     Command::new("sleep").arg("60").spawn().unwrap()
@@ -32,6 +34,49 @@ fn a_killed_process_is_dead_while_it_is_a_zombie_and_afterwards() {
     child.wait().unwrap();
     assert!(is_dead(child.id()), "reaped");
     assert!(pidfd.is_dead().unwrap());
+}
+
+#[test]
+fn a_peer_is_looked_up_by_its_number_only_where_the_kernel_does_not_know_the_question() {
+    let us = Some(std::process::id());
+    for unknown in [nix::Error::ENOPROTOOPT, nix::Error::EOPNOTSUPP] {
+        assert!(!PidFd::told_or_looked_up(Err(unknown), us).unwrap().is_dead().unwrap());
+        assert!(!is_gone(&PidFd::told_or_looked_up(Err(unknown), None).unwrap_err()), "{unknown}");
+    }
+    // Somebody else has its number by now: us.
+    for gone in [nix::Error::ESRCH, nix::Error::EINVAL] {
+        assert!(is_gone(&PidFd::told_or_looked_up(Err(gone), us).unwrap_err()), "{gone}");
+    }
+    assert!(!is_gone(&PidFd::told_or_looked_up(Err(nix::Error::EMFILE), us).unwrap_err()));
+    let mut child = sleeper();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_gone(&PidFd::told_or_looked_up(Err(nix::Error::ENOPROTOOPT), Some(child.id())).unwrap_err()));
+}
+
+/// Its child may hold the connection open for long.
+#[test]
+fn a_peer_that_was_reaped_is_gone_though_somebody_has_its_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut peer = child("liveness::tests::child_leaves_its_socket_to_another", &path).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    assert!(peer.wait().unwrap().success());
+    match PidFd::of_peer(&stream) {
+        Ok(process) => assert!(process.is_dead().unwrap()),
+        Err(error) => assert!(is_gone(&error), "{error}"),
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the other one ends, too");
+}
+
+#[test]
+#[ignore = "ends, and leaves a process behind that ends with its socket: see the test above"]
+#[expect(clippy::zombie_processes, reason = "the other process is to live longer than this one")]
+fn child_leaves_its_socket_to_another() {
+    let stream = UnixStream::connect(child_argument()).unwrap();
+    Command::new("cat").stdin(OwnedFd::from(stream)).spawn().unwrap();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
-use std::{mem, thread};
+use std::{mem, process, thread};
 
 use cuframes_core::shm::Region;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
@@ -29,7 +29,7 @@ impl Host {
     }
 
     fn take(&self, run_dir: &str) -> Result<(Claimed, UnixListener), Error> {
-        Claimed::take(&self.run_dir(run_dir), self.0.path(), &key(), Access::default(), initialise)
+        take(&self.run_dir(run_dir), self.0.path(), initialise)
     }
 
     /// Who holds the key instead of us.
@@ -88,6 +88,14 @@ fn run_dir(path: &Path) -> RunDir {
     Places::from_environment(Some(path)).for_publisher(Access::default()).unwrap().clone()
 }
 
+fn take(
+    run_dir: &RunDir,
+    shm: &Path,
+    initialise: impl FnOnce(&MappedRegion),
+) -> Result<(Claimed, UnixListener), Error> {
+    Claimed::take(run_dir, shm, &key(), Access::default(), &Home::new().unwrap(), initialise)
+}
+
 fn initialise(region: &MappedRegion) {
     fill(region, 77, process::id().into());
 }
@@ -126,7 +134,9 @@ fn a_key_that_nobody_has_is_taken_and_given_back_without_a_trace() {
 fn a_group_gets_access_to_the_socket_and_the_region() {
     let host = Host::new();
     let access = Access { group: Some(rustix::process::getegid().as_raw()) };
-    let _claimed = Claimed::take(&host.run_dir("a"), host.0.path(), &key(), access, initialise).unwrap();
+    let home = Home::new().unwrap();
+    let _claimed =
+        Claimed::take(&host.run_dir("a"), host.0.path(), &key(), access, &home, initialise).unwrap();
     for path in [host.region(), host.socket()] {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o660);
     }
@@ -167,8 +177,7 @@ fn what_a_killed_publisher_left_is_replaced() {
 #[expect(clippy::print_stdout, reason = "tells the parent that it is ready")]
 fn child_publishes_until_it_is_killed() {
     let dir = child_argument();
-    let _claimed =
-        Claimed::take(&run_dir(&dir.join("a")), &dir, &key(), Access::default(), initialise).unwrap();
+    let _claimed = take(&run_dir(&dir.join("a")), &dir, initialise).unwrap();
     println!("published");
     thread::park();
 }
@@ -293,7 +302,7 @@ fn of_two_racing_starters_exactly_one_wins_each_time() {
         let second = if round % 2 == 0 { &run_dirs[0] } else { &run_dirs[1] };
         let start = |run_dir: &RunDir| {
             barrier.wait();
-            let result = Claimed::take(run_dir, host.0.path(), &key(), Access::default(), initialise);
+            let result = take(run_dir, host.0.path(), initialise);
             barrier.wait();
             result
         };
@@ -359,7 +368,7 @@ fn child_races() {
     let run_dir = run_dir(&dir.join("a"));
     let mut lines = io::stdin().lines();
     while lines.next().is_some() {
-        let result = Claimed::take(&run_dir, &dir, &key(), Access::default(), initialise);
+        let result = take(&run_dir, &dir, initialise);
         match &result {
             Ok(_) => println!("\noutcome won"),
             Err(error) => println!("\noutcome {error}"),
@@ -395,7 +404,7 @@ fn what_a_starter_left_that_was_killed_before_its_region_had_its_name_is_removed
 #[expect(clippy::print_stdout, reason = "tells the parent that it is ready")]
 fn child_never_finishes_its_region() {
     let dir = child_argument();
-    let _ = Claimed::take(&run_dir(&dir.join("a")), &dir, &key(), Access::default(), |_| {
+    let _ = take(&run_dir(&dir.join("a")), &dir, |_| {
         println!("begun");
         loop {
             thread::park();
@@ -438,7 +447,6 @@ fn what_another_user_left_is_not_touched_and_its_name_is_told() {
 #[expect(clippy::print_stdout, reason = "tells the parent how it went")]
 fn child_starts_as_nobody() {
     let dir = child_argument();
-    let error = Claimed::take(&run_dir(&dir.join("of-nobody")), &dir, &key(), Access::default(), initialise)
-        .unwrap_err();
+    let error = take(&run_dir(&dir.join("of-nobody")), &dir, initialise).unwrap_err();
     println!("\noutcome {error}");
 }

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::io::pipe;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
@@ -11,8 +12,9 @@ use std::time::Duration;
 
 use crate::common::{self, STRICT};
 use crate::raw_socket::{Driven, RawSocket, settle};
-use cuframes_mio::core::{Features, Gone};
-use cuframes_mio::{Error, Pollable, Subscriber};
+use cuframes_mio::core::error::ErrorCode;
+use cuframes_mio::core::{Features, Gone, Policy};
+use cuframes_mio::{Error, Pollable, Reconnect, Subscriber, SubscriberBuilder};
 use cuframes_testkit::conformance::session::bytes::{
     ERROR, FD_PASSING, FORMAT, HOST_POOL, Hello, LEASE, PROTOCOL, REGION, Stream, UNSUPPORTED, WAKE_HINT,
     WAKE_UP, WITNESSED, event_fd, meta, subscribe_req, subscribe_resp,
@@ -41,14 +43,22 @@ subscriber_conformance!(host_memory, HostMemory);
 impl HostMemory {
     /// Begins to subscribe to a stream with this region and this pool.
     fn start(features: u32, patience: Duration, memory: (File, OwnedFd)) -> (Self, RawSocket<Subscriber>) {
+        Self::start_with(features, |builder| builder.timeout(patience), memory, new_eventfd())
+    }
+
+    fn start_with(
+        features: u32,
+        settings: impl Fn(SubscriberBuilder) -> SubscriberBuilder,
+        memory: (File, OwnedFd),
+        wake_up: OwnedFd,
+    ) -> (Self, RawSocket<Subscriber>) {
         let stream = common::Stream::new();
         let listener = UnixListener::bind(stream.socket()).unwrap();
-        let builder = stream.subscriber("rec", STRICT).features(Features(features)).timeout(patience);
+        let builder = settings(stream.subscriber("rec", STRICT).features(Features(features)));
         let subscriber = Pollable::new(builder.start().unwrap()).unwrap();
         let subscriber = Rc::new(RefCell::new(Some(subscriber)));
         let (socket, _) = listener.accept().unwrap();
-        let new_eventfd = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
-        let wake_up = Rc::new(new_eventfd());
+        let wake_up = Rc::new(wake_up);
         let to_send = Rc::clone(&wake_up);
         let descriptor = move |purpose| match purpose {
             REGION => memory.0.try_clone().unwrap().into(),
@@ -65,7 +75,14 @@ impl HostMemory {
         memory: (File, OwnedFd),
         stream: impl Fn(Stream) -> Stream,
     ) -> (Self, Raw<RawSocket<Subscriber>>) {
-        let (subscriber, wire) = Self::start(ALL, LONG, memory);
+        Self::welcomed(Self::start(ALL, LONG, memory), stream)
+    }
+
+    /// As [`welcome`](Self::welcome), one that has begun.
+    fn welcomed(
+        (subscriber, wire): (Self, RawSocket<Subscriber>),
+        stream: impl Fn(Stream) -> Stream,
+    ) -> (Self, Raw<RawSocket<Subscriber>>) {
         let mut raw = Raw::new(wire);
         raw.expect(&subscriber.hello().message());
         raw.send(&stream(subscriber.stream()).message());
@@ -133,6 +150,10 @@ impl subscriber::Subscriber for HostMemory {
         }
         self.end.get()
     }
+}
+
+fn new_eventfd() -> OwnedFd {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
 }
 
 /// NV12, 320 x 240.
@@ -325,4 +346,24 @@ fn a_path_that_is_not_that_of_the_region_is_refused_though_it_is_not_opened() {
     let (subscriber, mut raw) = HostMemory::welcome(memory(), short);
     raw.expect_silence();
     assert!(subscriber.is_ready(), "the short form means the same file (D-14)");
+}
+
+#[test]
+fn a_wake_up_that_can_not_be_read_ends_the_connection_and_not_the_search_for_the_next_publisher() {
+    let no_reader: fn() -> OwnedFd = || pipe().unwrap().1.into();
+    for wake_up in [no_reader, || pipe().unwrap().0.into()] {
+        let memory = (region(&[]), pool(POOL_SIZE, SEALS));
+        let reconnecting = |builder: SubscriberBuilder| builder.reconnect(Reconnect::default());
+        let started = HostMemory::start_with(ALL, reconnecting, memory, wake_up());
+        let (subscriber, mut raw) = HostMemory::welcomed(started, |stream| stream);
+        raw.expect_error(ErrorCode::IO.0, &["the publisher's wake-up can't be read"]);
+        let mut subscriber_of = subscriber.subscriber.borrow_mut();
+        let reader = subscriber_of.as_mut().unwrap();
+        assert!(!reader.get_ref().is_attached() && reader.get_ref().is_ready());
+        let publisher = subscriber.stream.publisher(2, Policy::DROP_OLDEST).create().unwrap();
+        let mut publisher = publisher.serve().unwrap();
+        common::publish(&mut publisher);
+        reader.with(|reader| common::check(&common::next(reader))).unwrap();
+        drop(subscriber_of.take());
+    }
 }

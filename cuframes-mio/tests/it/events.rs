@@ -115,6 +115,30 @@ fn a_flood_of_refusals_is_cut_short() {
 }
 
 #[test]
+fn a_flood_of_subscribers_that_come_and_go_is_cut_short_and_hides_no_eviction() {
+    let _ = lines();
+    let stream = Stream::new();
+    let mut timeouts = Timeouts::default();
+    timeouts.lease = Duration::from_millis(50);
+    let builder = stream.publisher(1, Policy::DROP_OLDEST).timeouts(timeouts);
+    let mut publisher = builder.create().unwrap().serve().unwrap();
+    for _ in 0..100 {
+        drop(stream.subscriber("restless", NEWEST).connect().unwrap());
+    }
+    until("all to be gone", || publisher.stats().left.unsubscribed == 100);
+    let mut holder = stream.subscriber("holder", STRICT).connect().unwrap();
+    publisher.claim().unwrap().commit();
+    let frame = holder.next(LONG).unwrap().unwrap();
+    publisher.claim().unwrap().commit();
+    let events = events(&stream, "a subscriber was evicted");
+    for message in ["a subscriber joined", "a subscriber left"] {
+        let said = events.iter().filter(|(_, line)| line.contains(message)).count();
+        assert!(said < 100, "{said} times {message}");
+    }
+    drop(frame);
+}
+
+#[test]
 fn what_the_operator_must_act_on_is_an_error() {
     let _ = lines();
     let stream = Stream::new();

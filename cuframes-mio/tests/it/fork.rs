@@ -4,14 +4,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;
 use std::time::Duration;
 
-use cuframes_mio::core::RingSize;
 use cuframes_mio::core::wire::ShutdownReason;
-use cuframes_mio::{Error, EventSource, FrameLost, Pollable, Publisher, Reconnect, Stalled, Subscriber, now};
+use cuframes_mio::core::{Policy, RingSize};
+use cuframes_mio::{
+    Error, EventSource, FrameLost, Holder, Pollable, Publisher, Reconnect, Stalled, Subscriber, now,
+};
 use fork::Fork;
 use mio::{Poll, Token};
+use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::common::{LONG, Running, Stream, check, meta, next, publish, told, until};
+use crate::namespaces::inside;
 
 #[test]
 #[ignore = "forks: see a_forked_child_hears_that_the_subscriber_is_not_its_own_and_changes_nothing"]
@@ -151,4 +155,38 @@ fn a_forked_child_can_not_publish_and_does_not_end_the_stream() {
         let status = Running::start(stream.child(test).stdout(Stdio::null())).end();
         assert!(status.success(), "{test}: {status}");
     }
+}
+
+#[test]
+#[ignore = "needs a pid namespace of its own: see a_forked_child_with_the_same_process_id_does_not_remove_the_files"]
+fn child_forks_one_that_has_its_number() {
+    let (key, dir) = told();
+    assert_eq!(std::process::id(), 1);
+    let stream = Stream::of(key, &dir);
+    let mut publisher = Some(stream.publisher(2, Policy::DROP_OLDEST).create().unwrap());
+    unshare(CloneFlags::CLONE_NEWPID).unwrap();
+    in_a_child(|| {
+        assert_eq!(std::process::id(), 1);
+        drop(publisher.take());
+    });
+    assert!(stream.socket().exists() && stream.region().exists());
+    let another = Stream { key: stream.key.clone(), dir: tempfile::tempdir_in(&dir).unwrap() };
+    for run_dir in [&stream, &another] {
+        // Both locks are still ours.
+        let error = run_dir.publisher(2, Policy::DROP_OLDEST).create().unwrap_err();
+        assert!(matches!(error, Error::AlreadyExists { holder: Holder::Lock(_), .. }), "{error}");
+    }
+    drop(publisher);
+    stream.assert_nothing_left();
+}
+
+/// As in a container whose first process publishes, and makes another container.
+#[test]
+fn a_forked_child_with_the_same_process_id_does_not_remove_the_files() {
+    let stream = Stream::new();
+    let Some(mut child) = inside(&stream, "true", "fork::child_forks_one_that_has_its_number") else {
+        return;
+    };
+    let status = Running::start(child.stdout(Stdio::null())).end();
+    assert!(status.success(), "{status}");
 }

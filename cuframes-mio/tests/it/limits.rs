@@ -1,17 +1,21 @@
 //! What a peer can do to its publisher's time, memory and descriptors: nothing that the others notice (D-29, §3.7).
 
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{LONG, STRICT, Stream, check, fill, meta, told, until};
 use crate::other::{Other, hear, tell};
-use crate::raw::{RawPeer, error_in, stuff};
+use crate::raw::{RawPeer, empty, error_in, stuff};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::{Policy, Timeouts};
 use cuframes_mio::{Publisher, ServedPublisher, Subscriber};
 use cuframes_testkit::vectors::vector;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A publisher, and a subscriber that shall not notice what others do.
@@ -120,6 +124,21 @@ fn nobody_can_make_the_publisher_wait_by_filling_an_eventfd() {
     good.goes_on(20);
 }
 
+/// Whoever has a copy of an eventfd can make the others wait who write it, for good if it ends the publisher then.
+#[test]
+fn nobody_can_fill_the_eventfd_with_which_another_subscriber_wakes_the_publisher() {
+    let good = Good::new(Policy::DROP_OLDEST, patient());
+    let [evil, other] = [(); 2].map(|()| RawPeer::subscribe(good.stream.socket()));
+    stuff(&evil.fds[2]);
+    let has_room = |bell: &OwnedFd| {
+        let mut polled = [PollFd::new(bell, PollFlags::OUT)];
+        poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
+    };
+    assert!(!has_room(&evil.fds[2]) && has_room(&other.fds[2]));
+    let is_blocking = |bell: &OwnedFd| !fcntl_getfl(bell).unwrap().contains(OFlags::NONBLOCK);
+    assert!(is_blocking(&evil.fds[2]) && !is_blocking(&other.fds[2]));
+}
+
 #[test]
 fn who_fills_its_eventfd_as_fast_as_it_can_is_sent_away() {
     let mut good = Good::new(Policy::DROP_OLDEST, patient());
@@ -143,6 +162,49 @@ fn who_fills_its_eventfd_as_fast_as_it_can_is_sent_away() {
     });
     assert_eq!(error_in(&evil.rest()).code, ErrorCode::PROTOCOL);
     good.goes_on(20);
+}
+
+#[test]
+fn who_fills_its_eventfd_in_the_right_moment_and_leaves_does_not_stop_the_publisher() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let frames = Arc::new(AtomicU64::new(0));
+    let done = Arc::new(AtomicBool::new(false));
+    // Not in a scope: should it wait for ever, the test shall fail and not wait, too.
+    let publishing = thread::spawn({
+        let (frames, done) = (Arc::clone(&frames), Arc::clone(&done));
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                frames.store(publisher.claim().unwrap().commit(), Ordering::Relaxed);
+            }
+        }
+    });
+    let stands_still = |time| {
+        let before = frames.load(Ordering::Relaxed);
+        thread::sleep(time);
+        frames.load(Ordering::Relaxed) == before
+    };
+    let start = Instant::now();
+    let (mut evil, mut is_stuck) = (RawPeer::subscribe(stream.socket()), false);
+    while !is_stuck && start.elapsed() < Duration::from_secs(10) {
+        // Between a look of the publisher and its write, until it is found out.
+        if !evil.is_connected() {
+            evil = RawPeer::subscribe(stream.socket());
+        }
+        stuff(&evil.fds[3]);
+        is_stuck = stands_still(Duration::from_micros(100)) && stands_still(Duration::from_millis(20));
+        if !is_stuck {
+            empty(&evil.fds[3]);
+        }
+    }
+    if !is_stuck {
+        println!("SKIPPED: the right moment did not come");
+    }
+    let RawPeer { socket, fds: _fds } = evil;
+    drop(socket);
+    until("the publisher to go on", || !stands_still(Duration::from_millis(1)));
+    done.store(true, Ordering::Relaxed);
+    publishing.join().unwrap();
 }
 
 #[test]

@@ -91,6 +91,32 @@ fn words_that_only_the_publisher_writes_are_put_right() {
 }
 
 #[test]
+fn frames_that_are_missed_because_somebody_wrote_over_a_state_are_counted() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(4, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", STRICT).connect().unwrap();
+    let region = OpenOptions::new().write(true).open(stream.region()).unwrap();
+    let state = |value: u64| region.write_all_at(&value.to_le_bytes(), 0xD00 + 0x80).unwrap();
+    let (mut got, mut lost, mut is_missed) = (0, 0, false);
+    // The publisher may put it right before we look.
+    while !is_missed {
+        state(0);
+        publisher.claim().unwrap().commit();
+        let early = subscriber.try_next().unwrap();
+        state(2);
+        is_missed = early.is_none();
+        publisher.claim().unwrap().commit();
+        for frame in [early, Some(subscriber.next(LONG).unwrap().expect("a frame in time"))] {
+            got += u64::from(frame.is_some());
+            lost += frame.map_or(0, |frame| frame.lost());
+        }
+    }
+    let stats = subscriber.stats();
+    assert_eq!((stats.frames, stats.lost), (got, lost));
+    assert_eq!(got + lost, publisher.stats().frames, "each is one or the other: {stats:?}");
+}
+
+#[test]
 fn a_number_that_somebody_else_writes_makes_no_frame_of_other_bytes() {
     let stream = Stream::new();
     let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();

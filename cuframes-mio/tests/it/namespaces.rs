@@ -12,7 +12,7 @@ use cuframes_mio::{Publisher, Subscriber};
 
 /// A command that runs the test `name` in namespaces of its own, after the shell command `setup`. `None` where that is not
 /// permitted.
-fn inside(stream: &Stream, setup: &str, name: &str) -> Option<Command> {
+pub(crate) fn inside(stream: &Stream, setup: &str, name: &str) -> Option<Command> {
     let unshare = || {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-c"]);

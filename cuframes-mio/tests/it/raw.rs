@@ -10,6 +10,7 @@ use cuframes_mio::core::wire::MessageType;
 use cuframes_mio::core::wire::fault::ErrorMessage;
 use cuframes_mio::core::wire::framing::Decoder;
 use cuframes_testkit::vectors::vector;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::IoSliceMut;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -17,7 +18,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 /// A connection without a subscriber around it.
 pub(crate) struct RawPeer {
     pub(crate) socket: UnixStream,
-    /// What it was given: region, pool, the publisher's eventfd, its own.
+    /// What it was given: region, pool, an eventfd to wake the publisher, and one that wakes us.
     pub(crate) fds: Vec<OwnedFd>,
 }
 
@@ -53,6 +54,12 @@ impl RawPeer {
         }
     }
 
+    /// Whether it is not closed yet.
+    pub(crate) fn is_connected(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec::default())).unwrap() == 0
+    }
+
     /// Everything that comes until it is closed.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
@@ -77,9 +84,14 @@ pub(crate) fn error_in(answer: &[u8]) -> ErrorMessage {
 
 /// Makes an eventfd blocking, and fills it: a plain write to it would wait for ever.
 pub(crate) fn stuff(bell: &OwnedFd) {
+    empty(bell);
+    let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
+    fcntl_setfl(bell, OFlags::empty()).unwrap();
+}
+
+/// Makes an eventfd as it was at first.
+pub(crate) fn empty(bell: &OwnedFd) {
     fcntl_setfl(bell, OFlags::NONBLOCK).unwrap();
     // It may have been rung before, or filled.
     let _ = rustix::io::read(bell, &mut [0; 8]);
-    let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
-    fcntl_setfl(bell, OFlags::empty()).unwrap();
 }
