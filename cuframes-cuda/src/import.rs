@@ -1,0 +1,188 @@
+//! A subscriber's side: [`Mapping`], the memory of one slot.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cuframes_core::Backend;
+use cuframes_core::gpu::{Call, Import};
+use cuframes_core::shm::header::SlotMemory;
+
+use crate::device::{Cuda, is_ours};
+use crate::error::{Cause, CudaError};
+use crate::export::{VMM_TAG, rounded};
+use crate::exports::Exported;
+use crate::ffi::{self, Access, Block, Context, Mapped, Place, PointerAttribute};
+use crate::imports::Shared;
+use crate::stream::Stream;
+use crate::wait::Patience;
+
+/// The frame memory of one slot of a publisher's. It can't be written where it came over a descriptor.
+#[derive(Debug)]
+pub struct Mapping {
+    context: Arc<Context>,
+    memory: Memory,
+    /// Where the frame starts in what is open.
+    offset: usize,
+    /// Bytes of a frame.
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Backend 0.
+    Legacy(Shared, usize),
+    /// Backend 2.
+    Vmm(Mapped),
+}
+
+impl Mapping {
+    fn place(&self) -> Option<Place<'_>> {
+        let all = match &self.memory {
+            Memory::Legacy(shared, size) => shared.place(*size)?,
+            Memory::Vmm(mapped) => mapped.place(),
+        };
+        all.part(self.offset, self.len)
+    }
+}
+
+impl Cuda {
+    fn open_one(
+        &self,
+        backend: Backend,
+        memory: &SlotMemory,
+        len: u64,
+        fds: &[OwnedFd],
+    ) -> Result<Mapping, CudaError> {
+        let call = Call::OpenMem;
+        if len == 0 {
+            return Err(CudaError::argument(call, "len", "1 or more"));
+        }
+        match backend {
+            Backend::CUDA_IPC => self.open_legacy(memory, len),
+            Backend::CUDA_VMM => self.open_vmm(memory, len, fds),
+            _ => Err(CudaError::argument(call, "backend", "cuda or cuda-vmm")),
+        }
+    }
+
+    fn open_legacy(&self, memory: &SlotMemory, len: u64) -> Result<Mapping, CudaError> {
+        let call = Call::OpenMem;
+        if Exported::has_memory(&memory.handle.0) {
+            return Err(CudaError::new(call, Cause::OwnHandle));
+        }
+        let shared = Shared::open(self.context(), &memory.handle.0)?;
+        self.check_address(shared.address())?;
+        let range = self.context().range_of(shared.address()).map_err(CudaError::during(call))?;
+        let end = memory.offset.checked_add(len).filter(|end| *end <= range.size);
+        if range.base != shared.address() || end.is_none() {
+            return Err(CudaError::peer(call, "opens less memory than a frame needs"));
+        }
+        let too_long = |_| CudaError::peer(call, "opens more memory than there are addresses");
+        let size = usize::try_from(range.size).map_err(too_long)?;
+        let offset = usize::try_from(memory.offset).map_err(too_long)?;
+        let len = usize::try_from(len).map_err(too_long)?;
+        Ok(Mapping { context: Arc::clone(self.context()), memory: Memory::Legacy(shared, size), offset, len })
+    }
+
+    fn open_vmm(&self, memory: &SlotMemory, len: u64, fds: &[OwnedFd]) -> Result<Mapping, CudaError> {
+        let call = Call::OpenMem;
+        let failed = CudaError::during(call);
+        let (tag, index, bytes) = memory.handle.parts();
+        if tag != VMM_TAG {
+            return Err(CudaError::peer(call, "is none of cuda-vmm"));
+        }
+        if memory.offset != 0 {
+            // X-5 is for the caller's own memory, which has legacy handles.
+            return Err(CudaError::peer(call, "has an offset, which there is not in cuda-vmm"));
+        }
+        if bytes < len {
+            return Err(CudaError::peer(call, "means less memory than a frame needs"));
+        }
+        let fd = usize::try_from(index).ok().and_then(|index| fds.get(index));
+        let fd = fd.ok_or_else(|| CudaError::peer(call, "names a descriptor that did not come"))?;
+        let granularity = ffi::granularity(self.context()).map_err(failed)?;
+        let size = rounded(call, len, granularity)?;
+        let block = Block::import(self.context(), fd.as_fd()).map_err(failed)?;
+        // The driver refuses if the memory is smaller.
+        let mapped = Mapped::new(&block, size, Access::Read).map_err(failed)?;
+        self.check_address(mapped.address())?;
+        let len = usize::try_from(len).unwrap_or(size);
+        Ok(Mapping { context: Arc::clone(self.context()), memory: Memory::Vmm(mapped), offset: 0, len })
+    }
+
+    /// Checks that memory that was opened is on this device (C-13).
+    fn check_address(&self, address: u64) -> Result<(), CudaError> {
+        let call = Call::OpenMem;
+        let asked = self.context().table().pointer_attribute(address, PointerAttribute::DeviceOrdinal);
+        self.check_device(call, asked.map_err(CudaError::during(call))?)
+    }
+}
+
+impl Import for Cuda {
+    type Mapping = Mapping;
+
+    fn open_mem(&self, memory: &SlotMemory, len: u64, fds: &[OwnedFd]) -> Result<Mapping, CudaError> {
+        self.open_one(self.kind(), memory, len, fds)
+    }
+
+    fn open_ring(
+        &self,
+        backend: Backend,
+        slots: &[SlotMemory],
+        len: u64,
+        fds: &[OwnedFd],
+    ) -> Result<Vec<Mapping>, CudaError> {
+        // What was opened before one that fails is closed when it is dropped.
+        slots.iter().map(|memory| self.open_one(backend, memory, len, fds)).collect()
+    }
+
+    /// Both kinds of CUDA memory, whichever its own pools have.
+    fn opens(&self, backend: Backend) -> bool {
+        is_ours(backend)
+    }
+
+    fn mapping_ptr(&self, mapping: &Mapping) -> u64 {
+        mapping.place().map_or(0, Place::address)
+    }
+
+    fn copy_out(
+        &self,
+        stream: &Stream,
+        mapping: &Mapping,
+        out: &mut [u8],
+        timeout: Duration,
+    ) -> Result<(), CudaError> {
+        let call = Call::CopyOut;
+        self.check_stream(call, stream)?;
+        self.check_owner(call, &mapping.context, "mapping")?;
+        let place = mapping.place().and_then(|place| place.part(0, out.len()));
+        let place = place.ok_or_else(|| CudaError::argument(call, "out", "at most as long as a frame"))?;
+        if out.is_empty() {
+            return self.wait_for(call, stream.raw(), timeout);
+        }
+        let failed = CudaError::during(call);
+        let mut buffer = self.staging().take(self.context(), mapping.len).map_err(failed)?;
+        // On the caller's stream, which may wait for the frame (C-14).
+        let mut copied = buffer.fetch(place, stream.raw()).map_err(failed);
+        if copied.is_ok() {
+            copied = Patience::new(timeout).wait(call, || buffer.is_done());
+        }
+        if copied.is_ok() {
+            buffer.read(out);
+        }
+        // After a timeout the device may still write it: it is not used before that is over.
+        self.staging().put(buffer);
+        copied
+    }
+
+    fn close_mem(&self, mapping: Mapping) -> Result<(), CudaError> {
+        let call = Call::CloseMem;
+        let checked = self.check_owner(call, &mapping.context, "mapping");
+        let closed = match mapping.memory {
+            Memory::Legacy(shared, _) => shared.close(),
+            Memory::Vmm(mapped) => mapped.unmap(),
+        };
+        let closed = closed.map_err(CudaError::during(call));
+        checked.and(closed)
+    }
+}
