@@ -1,6 +1,7 @@
 //! [`Cuda`]: a device, and how its memory is shared; what exporter and importer have in common.
 
 use std::fmt;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -183,8 +184,10 @@ impl Cuda {
             let size = ffi::granularity(self.context())?;
             let block = Block::create(self.context(), size)?;
             let fd = block.export()?;
-            let imported = Block::import(self.context(), std::os::fd::AsFd::as_fd(&fd))?;
-            Mapped::new(&imported, size, Access::Read)?.unmap()
+            let imported = Block::import(self.context(), fd.as_fd())?;
+            let mapped = Mapped::new(&imported, size)?;
+            mapped.allow(Access::Read)?;
+            mapped.unmap()
         };
         match trial() {
             Ok(()) => Choice::VmmWorks,
@@ -214,7 +217,7 @@ impl Cuda {
         &self,
         call: Call,
         stream: &ffi::Stream,
-        timeout: Duration,
+        patience: Patience,
     ) -> Result<(), CudaError> {
         let failed = CudaError::during(call);
         // An event takes a moment, even on a stream that has nothing to do.
@@ -228,7 +231,7 @@ impl Cuda {
             None => ffi::Event::create(self.context()).map_err(failed)?,
         };
         event.record(stream).map_err(failed)?;
-        let waited = Patience::new(timeout).wait(call, || event.is_done());
+        let waited = patience.wait(call, || event.is_done());
         // If it still stands for something: the next record replaces that.
         spare().push(event);
         waited
@@ -271,7 +274,7 @@ impl Event {
 impl Device for Cuda {
     type Stream = Stream;
     type Event = Event;
-    type Fd = std::os::fd::OwnedFd;
+    type Fd = OwnedFd;
     type Error = CudaError;
 
     fn backend(&self) -> Backend {
@@ -301,7 +304,7 @@ impl Device for Cuda {
 
     fn synchronize(&self, stream: &Stream, timeout: Duration) -> Result<(), CudaError> {
         self.check_stream(Call::Synchronize, stream)?;
-        self.wait_for(Call::Synchronize, stream.raw(), timeout)
+        self.wait_for(Call::Synchronize, stream.raw(), Patience::new(timeout))
     }
 
     fn notify(&self, stream: &Stream, call: Box<dyn FnOnce() + Send>) -> Result<(), CudaError> {

@@ -218,6 +218,9 @@ fn remedy(call: Call, function: &str, code: i32) -> Option<&'static str> {
         result::INVALID_VALUE if function == "cuMemMap" && opens => {
             Some("the memory is smaller than a frame")
         }
+        result::INVALID_VALUE if function == "cuIpcOpenMemHandle" => {
+            Some("the memory is gone, or on another device: compare the UUIDs")
+        }
         result::INVALID_CONTEXT if opens => Some(
             "legacy CUDA IPC needs publisher and subscriber in the same pid and ipc namespaces: share them (container: --pid, --ipc), or publish over cuda-vmm",
         ),

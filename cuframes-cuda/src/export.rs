@@ -16,6 +16,7 @@ use crate::exports::Exported;
 use crate::external::External;
 use crate::ffi::{self, Access, Allocation, Block, Context, Failed, Mapped, Place};
 use crate::stream::Stream;
+use crate::wait::Patience;
 
 /// The memory of all slots of a ring.
 #[derive(Debug)]
@@ -54,7 +55,8 @@ impl Frame {
     fn vmm(cuda: &Cuda, size: usize, all: u64) -> Result<Self, CudaError> {
         let create = || {
             let block = Block::create(cuda.context(), size)?;
-            let mapped = Mapped::new(&block, size, Access::ReadWrite)?;
+            let mapped = Mapped::new(&block, size)?;
+            mapped.allow(Access::ReadWrite)?;
             Ok(Self::Vmm { block, mapped })
         };
         create().map_err(CudaError::allocating(Call::AllocPool, all))
@@ -119,10 +121,14 @@ impl Cuda {
         let failed = CudaError::during(call);
         // Of its own: what the caller's streams have to do may take any time.
         let stream = ffi::Stream::create(self.context()).map_err(failed)?;
-        for place in places {
-            place.zero(&stream).map_err(failed)?;
+        let mut places = places.into_iter();
+        let wait = || self.wait_for(call, &stream, Patience::new(ZEROING));
+        let zeroed = places.try_for_each(|place| place.zero(&stream)).map_err(failed).and_then(|()| wait());
+        if zeroed.is_err() {
+            // The memory is freed now, and what was enqueued must be over before.
+            wait().unwrap_or_default();
         }
-        self.wait_for(call, &stream, ZEROING)
+        zeroed
     }
 }
 

@@ -104,8 +104,10 @@ impl Cuda {
         let size = rounded(call, len, granularity)?;
         let block = Block::import(self.context(), fd.as_fd()).map_err(failed)?;
         // The driver refuses if the memory is smaller.
-        let mapped = Mapped::new(&block, size, Access::Read).map_err(failed)?;
-        self.check_address(mapped.address())?;
+        let mapped = Mapped::new(&block, size).map_err(failed)?;
+        let allowed = mapped.allow(Access::Read).map_err(failed);
+        // If it is refused because of the device, then say so.
+        self.check_address(mapped.address()).and(allowed)?;
         let len = usize::try_from(len).unwrap_or(size);
         Ok(Mapping { context: Arc::clone(self.context()), memory: Memory::Vmm(mapped), offset: 0, len })
     }
@@ -157,15 +159,18 @@ impl Import for Cuda {
         self.check_owner(call, &mapping.context, "mapping")?;
         let place = mapping.place().and_then(|place| place.part(0, out.len()));
         let place = place.ok_or_else(|| CudaError::argument(call, "out", "at most as long as a frame"))?;
+        let patience = Patience::new(timeout);
+        // First for the frame, which may never come; then nothing is enqueued, and the memory can be closed.
+        self.wait_for(call, stream.raw(), patience)?;
         if out.is_empty() {
-            return self.wait_for(call, stream.raw(), timeout);
+            return Ok(());
         }
         let failed = CudaError::during(call);
         let mut buffer = self.staging().take(self.context(), mapping.len).map_err(failed)?;
-        // On the caller's stream, which may wait for the frame (C-14).
+        // On the caller's stream all the same: it may have got more to wait for meanwhile (C-14).
         let mut copied = buffer.fetch(place, stream.raw()).map_err(failed);
         if copied.is_ok() {
-            copied = Patience::new(timeout).wait(call, || buffer.is_done());
+            copied = patience.wait(call, || buffer.is_done());
         }
         if copied.is_ok() {
             buffer.read(out);

@@ -219,7 +219,8 @@ fn ask(child: &mut Child, handles: &[[u8; 64]; 2]) -> io::Result<String> {
     let mut answer = String::new();
     // Less than a pipe holds, so that nobody waits for the other.
     child.stdout.take().ok_or_else(no_pipe)?.take(4096).read_to_string(&mut answer)?;
-    Ok(answer.trim_end().to_owned())
+    // The program may have said something before.
+    Ok(answer.lines().find_map(|line| line.strip_prefix(MARK)).unwrap_or_default().to_owned())
 }
 
 /// Ends the process after its part of the probe if [`ipc`] started it; does nothing otherwise. To be called first thing in
@@ -230,7 +231,7 @@ pub fn run_child_if_asked() {
         Ok(()) => OK.to_owned(),
         Err(error) => error.to_string(),
     };
-    let written = io::stdout().lock().write_all(answer.as_bytes());
+    let written = writeln!(io::stdout(), "\n{MARK}{answer}");
     process::exit(i32::from(written.is_err()));
 }
 
@@ -267,6 +268,8 @@ fn open_by_name(uuid: &str) -> Result<Cuda, Box<dyn std::error::Error>> {
 
 /// The environment variable by which a child knows that it is one: the UUID of the device.
 pub const CHILD: &str = "CUFRAMES_CUDA_PROBE";
+/// What the line of the answer begins with.
+const MARK: &str = "cuframes-cuda probe: ";
 /// What a child answers that could do everything.
 const OK: &str = "ok";
 /// What it must read.

@@ -49,6 +49,11 @@ impl Context {
         entry.check(unsafe { (entry.call)(self.raw) })?;
         Ok(Bound { context: self, thread: PhantomData })
     }
+
+    /// The same for who closes something, which stays open otherwise: once more if it fails.
+    pub(super) fn bind_to_close(&self) -> Result<Bound<'_>, Failed> {
+        self.bind().or_else(|_| self.bind())
+    }
 }
 
 impl Drop for Context {

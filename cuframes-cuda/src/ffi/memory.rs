@@ -88,7 +88,7 @@ impl Allocation {
         if std::mem::replace(&mut self.is_freed, true) {
             return Ok(());
         }
-        let _bound = self.context.bind()?;
+        let _bound = self.context.bind_to_close()?;
         let entry = &self.context.table.cuMemFree_v2;
         // SAFETY: it was allocated for `self`, and is freed once.
         entry.check(unsafe { (entry.call)(self.ptr) })
@@ -139,7 +139,7 @@ impl Imported {
         if std::mem::replace(&mut self.is_closed, true) {
             return Ok(());
         }
-        let _bound = self.context.bind()?;
+        let _bound = self.context.bind_to_close()?;
         let entry = &self.context.table.cuIpcCloseMemHandle;
         // SAFETY: it was opened for `self`, and is closed once.
         entry.check(unsafe { (entry.call)(self.ptr) })

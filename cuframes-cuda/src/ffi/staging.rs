@@ -104,7 +104,7 @@ impl Drop for HostBuffer {
             // The device may write it at any time: nobody else must get the memory.
             return;
         }
-        let Ok(_bound) = self.context.bind() else { return };
+        let Ok(_bound) = self.context.bind_to_close() else { return };
         let entry = &self.context.table.cuMemFreeHost;
         // SAFETY: it was allocated for `self`, is freed once, and the device is done with it.
         let freed = entry.check(unsafe { (entry.call)(self.ptr.as_ptr().cast()) });

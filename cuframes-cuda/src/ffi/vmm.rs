@@ -76,7 +76,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind() else { return };
+        let Ok(_bound) = self.context.bind_to_close() else { return };
         let entry = &self.context.table.cuMemRelease;
         // SAFETY: it was made or imported for `self`, and is released once. The driver keeps it while it is mapped.
         let released = entry.check(unsafe { (entry.call)(self.raw) });
@@ -104,7 +104,8 @@ enum State {
 
 impl Mapped {
     /// Maps the first `size` bytes, which are a multiple of the [`granularity`]. It stays mapped when the block is dropped.
-    pub(crate) fn new(block: &Block, size: usize, access: Access) -> Result<Self, Failed> {
+    /// Nothing can be done with it before that is [allowed](Self::allow).
+    pub(crate) fn new(block: &Block, size: usize) -> Result<Self, Failed> {
         let context = &block.context;
         let _bound = context.bind()?;
         let entry = &context.table.cuMemAddressReserve;
@@ -118,6 +119,13 @@ impl Mapped {
         // many bytes.
         entry.check(unsafe { (entry.call)(ptr, size, 0, block.raw, 0) })?;
         mapped.state = State::Mapped;
+        Ok(mapped)
+    }
+
+    /// Lets the context's device read it, or write it too.
+    pub(crate) fn allow(&self, access: Access) -> Result<(), Failed> {
+        let context = &self.context;
+        let _bound = context.bind()?;
         let flags = match access {
             Access::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
             Access::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
@@ -125,8 +133,7 @@ impl Mapped {
         let access = CUmemAccessDesc { location: location(context.device()), flags };
         let entry = &context.table.cuMemSetAccess;
         // SAFETY: the whole range is mapped, and there is one description.
-        entry.check(unsafe { (entry.call)(ptr, size, &raw const access, 1) })?;
-        Ok(mapped)
+        entry.check(unsafe { (entry.call)(self.ptr, self.size, &raw const access, 1) })
     }
 
     pub(crate) const fn address(&self) -> u64 {
@@ -147,18 +154,15 @@ impl Mapped {
         if state == State::Gone {
             return Ok(());
         }
-        let _bound = self.context.bind()?;
-        let unmapped = if state == State::Mapped {
+        let _bound = self.context.bind_to_close()?;
+        if state == State::Mapped {
             let entry = &self.context.table.cuMemUnmap;
             // SAFETY: this is the whole range that was mapped for `self`.
-            entry.check(unsafe { (entry.call)(self.ptr, self.size) })
-        } else {
-            Ok(())
-        };
+            entry.check(unsafe { (entry.call)(self.ptr, self.size) })?;
+        }
         let entry = &self.context.table.cuMemAddressFree;
-        // SAFETY: this is the whole range that was reserved for `self`. The driver refuses if it is still mapped.
-        let freed = entry.check(unsafe { (entry.call)(self.ptr, self.size) });
-        unmapped.and(freed)
+        // SAFETY: this is the whole range that was reserved for `self`, and nothing is mapped there any more.
+        entry.check(unsafe { (entry.call)(self.ptr, self.size) })
     }
 }
 

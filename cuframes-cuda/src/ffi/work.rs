@@ -92,7 +92,7 @@ impl Drop for Stream {
         if self.is_foreign {
             return;
         }
-        let Ok(_bound) = self.context.bind() else { return };
+        let Ok(_bound) = self.context.bind_to_close() else { return };
         let entry = &self.context.table.cuStreamDestroy_v2;
         // SAFETY: it was made for `self`, and this is its end. What is enqueued is still done.
         let destroyed = entry.check(unsafe { (entry.call)(self.raw) });
@@ -188,7 +188,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let Ok(_bound) = self.context.bind() else { return };
+        let Ok(_bound) = self.context.bind_to_close() else { return };
         let entry = &self.context.table.cuEventDestroy_v2;
         // SAFETY: it was made or opened for `self`, and this is its end. The driver keeps it while something enqueued needs it.
         let destroyed = entry.check(unsafe { (entry.call)(self.raw) });
