@@ -97,6 +97,11 @@ impl External {
         cuda.check_device(call, ask(PointerAttribute::DeviceOrdinal)?)?;
         let range = cuda.context().range_of(address).map_err(CudaError::during(call))?;
         let end = address.checked_add(frame_size);
+        if range.size < PAGE {
+            return Err(refuse(
+                "is less than 2 MiB and may share its page with other memory, which subscribers would see, or see instead: allocate more",
+            ));
+        }
         if address < range.base || end.is_none_or(|end| end - range.base > range.size) {
             return Err(refuse("ends before the frame does"));
         }
@@ -158,6 +163,8 @@ impl Kind {
 
 /// What is said about an address that means nothing.
 const UNKNOWN: &str = "has an address that the driver does not know";
+/// Bytes of the smallest allocation that has its pages for itself: the handle of a smaller one is that of all of them (C-2).
+const PAGE: u64 = 2 << 20;
 /// `CU_MEMORYTYPE_DEVICE`
 const DEVICE: u32 = 2;
 
