@@ -166,32 +166,37 @@ impl Cuda {
         &self.shared.staging
     }
 
-    /// A value of the device, or 0 if it does not know the question.
-    pub(crate) fn attribute(&self, attribute: CUdevice_attribute) -> i32 {
+    /// Whether the device says so.
+    pub(crate) fn says(&self, attribute: CUdevice_attribute) -> Result<bool, CudaError> {
         let context = self.context();
-        context.table().device_attribute(context.device(), attribute).unwrap_or(0)
+        let asked = context.table().device_attribute(context.device(), attribute);
+        asked.map(|value| value != 0).map_err(CudaError::during(Call::Open))
     }
 
     /// Whether memory can be given away as a file descriptor: what the device says, and what it does (C-12).
     pub(crate) fn try_vmm(&self) -> Choice {
-        let says = |attribute| self.attribute(attribute) != 0;
-        if !says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)
-            || !says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)
-        {
-            return Choice::VmmUnsupported;
-        }
         let trial = || {
-            let size = ffi::granularity(self.context())?;
-            let block = Block::create(self.context(), size)?;
-            let fd = block.export()?;
-            let imported = Block::import(self.context(), fd.as_fd())?;
-            let mapped = Mapped::new(&imported, size)?;
-            mapped.allow(Access::Read)?;
-            mapped.unmap()
+            if !self.says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)?
+                || !self.says(
+                    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                )?
+            {
+                return Ok(false);
+            }
+            let failed = CudaError::during(Call::Open);
+            let size = ffi::granularity(self.context()).map_err(failed)?;
+            let block = Block::create(self.context(), size).map_err(failed)?;
+            let fd = block.export().map_err(failed)?;
+            let imported = Block::import(self.context(), fd.as_fd()).map_err(failed)?;
+            let mapped = Mapped::new(&imported, size).map_err(failed)?;
+            mapped.allow(Access::Read).map_err(failed)?;
+            mapped.unmap().map_err(failed)?;
+            Ok(true)
         };
         match trial() {
-            Ok(()) => Choice::VmmWorks,
-            Err(failed) => Choice::VmmFails(CudaError::new(Call::Open, failed.into())),
+            Ok(true) => Choice::VmmWorks,
+            Ok(false) => Choice::VmmUnsupported,
+            Err(error) => Choice::VmmFails(error),
         }
     }
 

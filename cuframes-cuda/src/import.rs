@@ -191,3 +191,40 @@ impl Import for Cuda {
         checked.and(closed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuframes_core::RingSize;
+    use cuframes_core::gpu::Export as _;
+    use std::env;
+    use std::process::Command;
+
+    /// Nothing in the public interface writes what was opened, so this looks from inside, in a process that finds the driver
+    /// double.
+    #[test]
+    fn a_subscriber_can_not_write_what_came_over_a_descriptor() {
+        if env::var_os("FAKE_CUDA_DIR").is_none() {
+            let dir = tempfile::tempdir().unwrap();
+            let double = fake_cuda::Installation::new(dir.path()).unwrap();
+            let mut command = Command::new(env::current_exe().unwrap());
+            command
+                .args(["import::tests::a_subscriber_can_not_write_what_came_over_a_descriptor", "--exact"]);
+            let output = double.set_up(&mut command).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let reports = double.reports().unwrap();
+            let violations: Vec<_> = reports.iter().flat_map(|report| &report.violations).collect();
+            assert!(matches!(violations[..], [text] if text.contains("cuMemsetD8")), "{violations:?}");
+            return;
+        }
+        let cuda = Cuda::open_as(0, Backend::CUDA_VMM).unwrap();
+        let pool = cuda.alloc_pool(RingSize::new(1).unwrap(), 10).unwrap();
+        let fds: Vec<_> = cuda.export_fds(&pool).unwrap().into_iter().map(|(_, fd)| fd).collect();
+        let mapping = cuda.open_mem(&cuda.export_mem(&pool, 0).unwrap(), 10, &fds).unwrap();
+        let stream = cuda.stream().unwrap();
+        let refused = mapping.place().unwrap().zero(stream.raw()).unwrap_err();
+        assert_eq!(refused.function, "cuMemsetD8Async");
+        cuda.close_mem(mapping).unwrap();
+        cuda.free_pool(pool).unwrap();
+    }
+}

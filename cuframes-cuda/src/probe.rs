@@ -149,13 +149,12 @@ fn fill(probe: &mut Probe, ordinal: i32) -> Result<(), CudaError> {
         Choice::VmmUnsupported => Support::Unsupported,
         Choice::VmmFails(error) => Support::Fails(error),
     };
-    let says = |attribute| cuda.attribute(attribute) != 0;
     probe.device = Some(Found {
         name: cuda.name().to_owned(),
         uuid: cuda.uuid(),
         is_mig: cuda.name().split(' ').any(|word| word == "MIG"),
-        is_integrated: says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED),
-        says_ipc: says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED),
+        is_integrated: cuda.says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?,
+        says_ipc: cuda.says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED)?,
         vmm,
     });
     Ok(())

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::ffi;
 
-/// A CUDA stream, from [`Cuda::stream`](crate::Cuda::stream) or [`from_raw`](Self::from_raw). Clones are the same stream; one
+/// A CUDA stream, from [`Cuda::stream`](crate::Cuda::stream), [`from_cudarc`](Self::from_cudarc) or
+/// [`from_raw`](Self::from_raw). Clones are the same stream; one
 /// that we made is destroyed with the last of them, and what is enqueued then is still done.
 #[derive(Clone)]
 pub struct Stream(Arc<ffi::Stream>);

@@ -42,6 +42,11 @@ impl Context {
         self.device
     }
 
+    /// Whether this is the same context.
+    pub(super) fn is(&self, raw: CUcontext) -> bool {
+        self.raw == raw
+    }
+
     /// Makes it current on this thread until the value is dropped; then what was current before is again.
     pub(super) fn bind(&self) -> Result<Bound<'_>, Failed> {
         let entry = &self.table.cuCtxPushCurrent_v2;

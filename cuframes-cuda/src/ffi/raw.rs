@@ -5,10 +5,12 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, DevicePtr};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use cuframes_core::gpu::Call;
 
 use super::Stream as Raw;
-use crate::{Cuda, Stream};
+use super::work::Maker;
+use crate::{Cuda, CudaError, Stream};
 
 /// Device memory that somebody owns, for [`External`](crate::External).
 ///
@@ -45,6 +47,19 @@ impl Stream {
     #[must_use]
     pub unsafe fn from_raw(cuda: &Cuda, stream: *mut c_void) -> Self {
         // SAFETY: the caller promises it.
-        Self::new(Arc::new(unsafe { Raw::foreign(cuda.context(), stream.cast()) }))
+        Self::new(Arc::new(unsafe { Raw::foreign(cuda.context(), stream.cast(), Maker::Caller) }))
+    }
+
+    /// A stream of cudarc's, which stays as long as the last clone of this.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if it is not on `cuda`'s device, with [`Call::Open`].
+    pub fn from_cudarc(cuda: &Cuda, stream: Arc<CudaStream>) -> Result<Self, CudaError> {
+        if !cuda.context().is(stream.context().cu_ctx()) {
+            return Err(CudaError::argument(Call::Open, "stream", "of the same device"));
+        }
+        let raw = stream.cu_stream();
+        // SAFETY: it is of the same context, and its owner is kept.
+        Ok(Self::new(Arc::new(unsafe { Raw::foreign(cuda.context(), raw, Maker::Cudarc(stream)) })))
     }
 }

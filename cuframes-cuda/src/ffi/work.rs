@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
+use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUevent, CUipcEventHandle, CUstream};
 
 use super::{Context, Failed};
@@ -14,8 +15,18 @@ use super::{Context, Failed};
 pub(crate) struct Stream {
     context: Arc<Context>,
     raw: CUstream,
-    /// Whether it is the caller's, who destroys it.
-    is_foreign: bool,
+    maker: Maker,
+}
+
+/// Who made a stream, and destroys it.
+#[derive(Debug)]
+pub(super) enum Maker {
+    /// We.
+    Us,
+    /// The caller, who promised to keep it.
+    Caller,
+    /// cudarc; it stays as long as this.
+    Cudarc(#[expect(dead_code, reason = "kept, not used")] Arc<CudaStream>),
 }
 
 // SAFETY: a stream may be used by all threads: the driver locks. The pointer is never followed.
@@ -32,15 +43,15 @@ impl Stream {
         let mut raw = ptr::null_mut();
         // SAFETY: a context is current, and the driver writes a pointer where there is room for one.
         entry.check(unsafe { (entry.call)(&raw mut raw, NON_BLOCKING) })?;
-        Ok(Self { context: Arc::clone(context), raw, is_foreign: false })
+        Ok(Self { context: Arc::clone(context), raw, maker: Maker::Us })
     }
 
     /// One that somebody else made.
     ///
     /// # Safety
     /// It is a stream of the primary context of the device, and stays one until this is dropped.
-    pub(super) unsafe fn foreign(context: &Arc<Context>, raw: CUstream) -> Self {
-        Self { context: Arc::clone(context), raw, is_foreign: true }
+    pub(super) unsafe fn foreign(context: &Arc<Context>, raw: CUstream, maker: Maker) -> Self {
+        Self { context: Arc::clone(context), raw, maker }
     }
 
     pub(crate) const fn context(&self) -> &Arc<Context> {
@@ -89,7 +100,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.is_foreign {
+        if !matches!(self.maker, Maker::Us) {
             return;
         }
         let Ok(_bound) = self.context.bind_to_close() else { return };

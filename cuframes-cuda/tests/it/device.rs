@@ -35,6 +35,18 @@ fn legacy_handles_are_chosen_where_the_device_has_no_descriptors() {
 }
 
 #[test]
+fn a_question_that_fails_is_not_taken_for_a_no() {
+    alone_with(&[("FAKE_CUDA_FAIL", "cuDeviceGetAttribute@1=999")], || {
+        let cuda = Cuda::open(0).unwrap();
+        assert!(
+            matches!(cuda.choice(), Choice::VmmFails(error) if error.native() == Some(999)),
+            "{}",
+            cuda.choice()
+        );
+    });
+}
+
+#[test]
 fn legacy_handles_are_chosen_where_descriptors_fail_and_the_choice_says_so() {
     alone_with(&[("FAKE_CUDA_FAIL", "cuMemExportToShareableHandle@*=801")], || {
         let cuda = Cuda::open(0).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cuframes_core::error::ErrorCode;
 use cuframes_core::gpu::{Call, Device as _, Export as _, GpuError as _, Import as _};
 use cuframes_core::{Backend, RingSize};
-use cuframes_cuda::{Cause, Cuda, External};
+use cuframes_cuda::{Cause, Cuda, External, Stream};
 use fake_cuda::{EntryPoint as E, StillOpen};
 
 use crate::double::{PATIENCE, alone, alone_with, reports_of};
@@ -228,6 +228,27 @@ fn a_slice_of_cudarc_is_shared_where_the_device_has_no_pools() {
         assert_eq!(out, [3; 500]);
         importer.close_mem(mapping).unwrap();
         cuda.free_pool(pool).unwrap();
+    });
+}
+
+#[test]
+fn streams_of_cudarc_are_used_as_they_are() {
+    with_cudarc("115=0", || {
+        let cuda = Cuda::open_as(0, Backend::CUDA_VMM).unwrap();
+        let context = cudarc::driver::CudaContext::new(0).unwrap();
+        for theirs in [context.default_stream(), context.new_stream().unwrap()] {
+            let stream = Stream::from_cudarc(&cuda, Arc::clone(&theirs)).unwrap();
+            assert_eq!(stream.address(), theirs.cu_stream().addr());
+            let mut pool = cuda.alloc_pool(ring(1), 4).unwrap();
+            cuda.copy_in(&stream, &mut pool, 0, b"word").unwrap();
+            let (event, _) = cuda.create_event().unwrap();
+            cuda.record_event(&stream, &event).unwrap();
+            cuda.synchronize(&stream, PATIENCE).unwrap();
+            // Ours goes first, and theirs can still be used.
+            drop(stream);
+            theirs.synchronize().unwrap();
+            cuda.free_pool(pool).unwrap();
+        }
     });
 }
 
