@@ -241,7 +241,8 @@ pub trait GpuError: core::error::Error + Send + Sync + 'static {
 /// Declares [`Call`] with a name for each.
 macro_rules! calls {
     ($($variant:ident = $name:literal),* $(,)?) => {
-        /// A call of a backend, for errors and for tests that let it fail.
+        /// A call of a backend, for errors and for tests that let it fail. `Open` is none of the traits': it is what a backend
+        /// does before there is a device, or with a stream.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[non_exhaustive]
         pub enum Call {
@@ -264,6 +265,7 @@ macro_rules! calls {
 }
 
 calls! {
+    Open = "open",
     OpenEvent = "open_event",
     WaitEvent = "wait_event",
     Synchronize = "synchronize",

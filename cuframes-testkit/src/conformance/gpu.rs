@@ -81,15 +81,18 @@ macro_rules! suite {
         )*)*
 
         /// Makes a module `$name` with a test for each case of the [suite](crate::conformance::gpu), in labs of the type
-        /// `$lab`.
+        /// `$lab`. A function `$run` is given each case as a closure, and may call it in another process.
         #[macro_export]
         macro_rules! gpu_conformance {
             ($d name:ident, $d lab:ident) => {
+                $d crate::gpu_conformance!($d name, $d lab, $d crate::conformance::gpu::here);
+            };
+            ($d name:ident, $d lab:ident, $d run:expr) => {
                 mod $d name {
                     $($(
                         #[test]
                         fn $case() {
-                            $d crate::conformance::gpu::$case::<super::$d lab>();
+                            $d run(|| $d crate::conformance::gpu::$case::<super::$d lab>());
                         }
                     )*)*
                 }
@@ -125,6 +128,12 @@ suite! { $
         a_notification_comes_when_the_work_before_it_is_done,
         synchronizing_with_a_stream_that_stands_still_times_out,
     ]
+}
+
+/// Calls a case in this process.
+#[doc(hidden)]
+pub fn here(case: impl FnOnce()) {
+    case();
 }
 
 /// Runs a case, and looks for what it left open unless it failed.
