@@ -116,6 +116,11 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
         }
     }
 
+    /// Waits until a device has written what was committed, and says whether it has.
+    pub(crate) fn wait_for_device(&mut self) -> bool {
+        self.pen.wait_for_device(self.grace)
+    }
+
     /// Claims, calling `wait` whenever nothing can be claimed.
     #[inline]
     pub(crate) fn claim_or<E>(
@@ -142,8 +147,7 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
 
 impl<B: Export<Fd = OwnedFd>> Drop for Producer<B> {
     fn drop(&mut self) {
-        let Self { frames: Frames { backend, pool, .. }, .. } = self;
-        let Some(pool) = pool.take() else { return };
+        let Some(pool) = self.frames.pool.take() else { return };
         if !self.shared.home.is_here() {
             // A forked child shares the event loop with its parent, and has no device (P-20).
             if B::STREAMS {
@@ -151,10 +155,10 @@ impl<B: Export<Fd = OwnedFd>> Drop for Producer<B> {
             }
             return;
         }
-        if !self.pen.wait_for_device(self.grace) {
+        if !self.wait_for_device() {
             error!(key = %self.key, "the device does not complete a frame, so the memory of the frames is not freed");
             mem::forget(pool);
-        } else if let Err(cause) = backend.free_pool(pool) {
+        } else if let Err(cause) = self.frames.backend.free_pool(pool) {
             warn!(key = %self.key, %cause, call = %cause.call(), "the memory of the frames is not freed");
         }
         self.deregister();

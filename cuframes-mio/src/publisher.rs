@@ -108,7 +108,8 @@ impl<B: Export<Fd = OwnedFd>> Publisher<B> {
         &self.producer.meta
     }
 
-    /// Says SHUTDOWN to everybody and accepts nobody any more. Go on handling events until
+    /// Says SHUTDOWN to everybody and accepts nobody any more. Frames that a device has still to write are published too late
+    /// for those who leave at once: synchronize with the stream first. Go on handling events until
     /// [`is_finished`](Self::is_finished), then drop it.
     pub fn shut_down(&mut self, now: Instant, reason: ShutdownReason) {
         if self.producer.shared.home.is_here() {

@@ -154,7 +154,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
         &self.producer.meta
     }
 
-    /// Ends the stream: SHUTDOWN to everybody, then waits until they have closed or the grace period is over (D-12).
+    /// Ends the stream: what a device has still to write is waited for and published, then SHUTDOWN to everybody, then it waits until they have closed or the grace period is over (D-12).
     /// Nothing is left in the file system afterwards.
     ///
     /// # Errors
@@ -170,6 +170,8 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
             // The thread is the parent's, and so is the stream (P-20).
             return Ok(());
         }
+        // What a device still writes is published before SHUTDOWN, or not at all.
+        self.producer.wait_for_device();
         self.producer.shared.request_stop(reason)?;
         thread
             .join()

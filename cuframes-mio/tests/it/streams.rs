@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::gpu::{Call, Import};
-use cuframes_mio::core::{Policy, Timeouts};
+use cuframes_mio::core::wire::ShutdownReason;
+use cuframes_mio::core::{Gone, Policy, Timeouts};
 use cuframes_mio::{Error, Frame, FrameLost, ServedPublisher, Subscriber};
 
 use crate::common::{LONG, STRICT, Stream, check, check_bytes, meta, next, until};
@@ -135,6 +136,28 @@ fn a_stream_that_ends_waits_for_what_the_device_still_writes() {
     assert_eq!(device.open(), 0);
     resuming.join().unwrap();
     device.check_threads();
+    work.end();
+}
+
+#[test]
+fn what_a_device_still_writes_is_published_before_the_end_is_announced() {
+    let stream = Stream::new();
+    let (device, mut publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
+    let mut subscriber = stream.subscriber("eye", STRICT).connect().unwrap();
+    let work = device.stream();
+    work.hold();
+    publish_on(&mut publisher, &work);
+    let resumed = work.clone();
+    let resuming = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        resumed.resume();
+    });
+    let ending = thread::spawn(move || publisher.shut_down(ShutdownReason::NORMAL));
+    check(&next(&mut subscriber));
+    assert!(matches!(subscriber.next(LONG), Err(Error::Gone { gone: Gone::Shutdown(_), .. })));
+    drop(subscriber);
+    ending.join().unwrap().unwrap();
+    resuming.join().unwrap();
     work.end();
 }
 
