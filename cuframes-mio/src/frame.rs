@@ -146,7 +146,9 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     }
 
     /// Gives the frame back when everything that is enqueued on `stream` until now is done; returns at once. Should it have
-    /// been overwritten by then, [`SubscriberStats`](crate::SubscriberStats) count it.
+    /// been overwritten by then, [`SubscriberStats`](crate::SubscriberStats) count it. A program that ends before the stream
+    /// has come so far, or drops its subscriber, is no reason for anybody else to wait; but it should synchronize with the
+    /// stream first, so that its memory is closed in order.
     ///
     /// # Errors
     /// [`Error::Device`]: the frame is given back then, after waiting for the stream for a second at most.
