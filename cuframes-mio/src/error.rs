@@ -303,11 +303,11 @@ pub enum Holder {
     Lock(PathBuf),
     /// A process answers on this socket.
     Socket(PathBuf),
-    /// A region names a process that lives.
+    /// A region of a publisher that takes no lock does not name a process that is gone.
     Process {
         /// The region.
         region: PathBuf,
-        /// The process.
+        /// The process that it names, or a number that is none, such as 0. Others may have written it.
         pid: u64,
     },
     /// Something that is not of cuframes has the name.
@@ -321,9 +321,20 @@ impl fmt::Display for Holder {
                 write!(f, "{0} is locked; stop its publisher (fuser {0} names it)", path.display())
             }
             Self::Socket(path) => write!(f, "a publisher answers on {}; stop it", path.display()),
-            Self::Process { region, pid } => {
-                write!(f, "process {pid} is the publisher of {}; stop it", region.display())
-            }
+            // Whoever could write the file may have written this number.
+            Self::Process { region, pid } => match u32::try_from(*pid) {
+                Ok(pid @ 1..) => write!(
+                    f,
+                    "{} says that process {pid} publishes it; if that is a publisher, stop it, and if not, delete the file",
+                    region.display()
+                ),
+                _ => write!(
+                    f,
+                    "{} does not say which process publishes it; stop its publisher (fuser names it), or delete it if \
+                     there is none",
+                    region.display()
+                ),
+            },
             Self::Foreign(path) => {
                 write!(f, "{} is not a file of cuframes; delete it if nobody needs it", path.display())
             }
