@@ -266,7 +266,9 @@ impl Pursuit {
         search.listen(&self.finder, registration);
         let found = self.finder.find(now, &self.common).and_then(|subscription| {
             let registered = registration.map_or(Ok(()), |registration| subscription.register(registration));
-            registered.map_err(|error| Error::system(self.finder.key(), error)).map(|()| subscription)
+            registered
+                .map_err(|error| Error::system(self.finder.key(), "watch the connection", error))
+                .map(|()| subscription)
         });
         match found {
             Ok(subscription) => self.subscription = Some(subscription),

@@ -35,7 +35,7 @@ impl RegionLock {
     pub(super) fn take(shm: &Path, key: &Key, home: &Home) -> Result<Self, Error> {
         let path = shm.join(key.region_lock_file());
         loop {
-            let file = open_lock(&path, key, "mount a tmpfs there, that files can be created in")?;
+            let file = open_lock(&path, key, "mount a tmpfs at /dev/shm")?;
             let failed = |error| Error::io("look at the lock", &path, error);
             let metadata = file.metadata().map_err(failed)?;
             let (owner, user) = (metadata.uid(), geteuid());

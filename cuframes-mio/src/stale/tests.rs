@@ -103,7 +103,7 @@ impl Host {
 }
 
 fn run_dir(path: &Path) -> RunDir {
-    Places::from_environment(Some(path)).for_publisher(Access::default()).unwrap().clone()
+    Places::from_environment(Some(path)).for_publisher(&key(), Access::default()).unwrap().clone()
 }
 
 fn take(
