@@ -136,7 +136,9 @@ impl Arrivals {
         let handles: Vec<_> = slots.map(|slot| memory(slot).handle).collect();
         let view = HostView::open(&self.key, &pool, header.meta.frame_size_bytes, &handles)?;
         let eventfd = |fd: Option<OwnedFd>| {
-            fd.map(EventFd::from_fd).transpose().map_err(|error| Error::system(&self.key, error))
+            fd.map(EventFd::from_fd)
+                .transpose()
+                .map_err(|error| Error::system(&self.key, "use an eventfd", error))
         };
         let bell = eventfd(self.fds.bell.take())?;
         let wake = eventfd(self.fds.wake.take())?;

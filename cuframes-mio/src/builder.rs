@@ -101,9 +101,9 @@ impl PublisherBuilder {
     pub fn create(self) -> Result<Publisher, Error> {
         let Self { key, meta, ring_size, policy, timeouts, run_dir, access, allowed_uids } = self;
         meta.validate().map_err(|error| Error::Meta { key: key.clone(), error })?;
-        let failed = |error| Error::system(&key, error);
+        let failed = |error| Error::system(&key, "make the descriptors of the stream", error);
         let places = Places::from_environment(run_dir.as_deref());
-        let run_dir = places.for_publisher(access)?;
+        let run_dir = places.for_publisher(&key, access)?;
         let pool = HostPool::create(&key, meta.frame_size_bytes, ring_size)?;
         let pool_fd = pool.fd().try_clone_to_owned().map_err(failed)?;
         let shared = Shared::new().map_err(failed)?;

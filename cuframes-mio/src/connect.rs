@@ -115,7 +115,7 @@ impl SubscriberBuilder {
     /// [`Error::NotFound`] if there is no such stream, [`Error::Busy`] if its publisher has no room for another
     /// connection right now, or what the operating system refuses. With `reconnect` only what no waiting can cure.
     pub fn start(self) -> Result<Subscriber, Error> {
-        let common = Common::new().map_err(|error| Error::system(&self.key, error))?;
+        let common = Common::new().map_err(|error| Error::system(&self.key, "map memory", error))?;
         let reconnect = self.reconnect;
         Subscriber::start(self.finder(), common, reconnect)
     }
@@ -123,6 +123,7 @@ impl SubscriberBuilder {
     pub(crate) fn finder(self) -> Finder {
         let Self { key, name, mode, features, run_dir, timeout, reconnect: _ } = self;
         let places = Places::from_environment(run_dir.as_deref());
+        places.warn(&key);
         let hello =
             SubscriberHello { name, cuda_device: NO_DEVICE, mode, features, handshake_timeout: timeout };
         Finder { key, places, hello }
@@ -151,7 +152,7 @@ impl Finder {
     pub(crate) fn find(&self, now: Instant, common: &Arc<Common>) -> Result<Subscription, Error> {
         let Self { key, places, hello } = self;
         let socket = self.connect()?;
-        let failed = |error| Error::system(key, error);
+        let failed = |error| Error::system(key, "use the connection to the publisher", error);
         let PeerCred { pid, uid } = PeerCred::of(&socket).map_err(failed)?;
         debug!(%key, publisher = pid, "connected");
         let conn = Conn::new(socket, SubscriberSession::new(now, hello.clone())).map_err(failed)?;
@@ -232,12 +233,13 @@ mod tests {
 
     use super::*;
     use crate::error::Distrust;
+    use crate::rundir::Trust;
     use crate::testing::{key, skipped};
 
     /// Looks in `run/cuframes`, `user/cuframes` and `tmp`, all below `dir`.
     fn finder(dir: &Path) -> Finder {
         let last = Places::from_environment(Some(&dir.join("tmp"))).candidates().next().unwrap().clone();
-        let parents = ["run", "user"].map(|parent| Some(dir.join(parent)));
+        let parents = ["run", "user"].map(|parent| (Some(dir.join(parent)), Trust::System));
         Finder { places: Places::new(None, parents, last), ..SubscriberBuilder::new(key()).finder() }
     }
 
