@@ -37,7 +37,9 @@ pub(crate) fn run(args: &DemoArgs, run_dir: Option<&Path>, signals: &Signals) ->
     }
     watch(&mut workers, &reports, signals);
     // A publisher that was killed left its region, and nobody else will ever use its key.
-    let _ = fs::remove_file(Path::new("/dev/shm").join(stream.region_file()));
+    for left in [stream.region_file(), stream.region_lock_file()] {
+        let _ = fs::remove_file(Path::new("/dev/shm").join(left));
+    }
     let outcome = Outcome::of(&workers);
     print(&if args.json { json(&outcome)? } else { summary(args, &workers) })?;
     outcome.verdict(&workers)

@@ -29,6 +29,12 @@ impl Key {
     pub fn region_file(&self) -> String {
         alloc::format!("cuframes-{}", self.0)
     }
+
+    /// Name of the lock inside `/dev/shm` that guards the region (D-13).
+    #[must_use]
+    pub fn region_lock_file(&self) -> String {
+        alloc::format!("cuframes-{}.lock", self.0)
+    }
 }
 
 impl FromStr for Key {

@@ -126,13 +126,17 @@ impl<R: Region> Roster<R> {
         }
     }
 
-    /// Ends the quarantines whose time is over.
-    pub fn handle_timeout(&mut self, now: Instant) {
+    /// Ends the quarantines whose time is over. Returns their bits as a bitmap: the processes behind them need not be
+    /// watched any more.
+    pub fn handle_timeout(&mut self, now: Instant) -> u64 {
+        let mut freed = 0;
         for bit in SubscriberBit::in_bitmap(u64::MAX) {
             if matches!(*self.seat_mut(bit), Seat::Quarantined { until } if until <= now) {
                 self.free(bit);
+                freed |= bit.mask();
             }
         }
+        freed
     }
 
     /// When the next quarantine ends.

@@ -144,7 +144,9 @@ impl<B: Import<Fd = OwnedFd>> Arrivals<B> {
         let Some(Opened { region, witness, header }) = self.opened.take() else { return Ok(None) };
         let memory = self.open_frames(&region, witness.as_ref(), &header)?;
         let eventfd = |fd: Option<OwnedFd>| {
-            fd.map(EventFd::from_fd).transpose().map_err(|error| Error::system(&self.key, error))
+            fd.map(EventFd::from_fd)
+                .transpose()
+                .map_err(|error| Error::system(&self.key, "use an eventfd", error))
         };
         let bell = eventfd(self.fds.bell.take())?;
         let wake = eventfd(self.fds.wake.take())?;

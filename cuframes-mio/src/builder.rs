@@ -148,10 +148,10 @@ impl PublisherBuilder {
         ownership: Ownership,
     ) -> Result<Publisher<B>, Error> {
         let Self { key, meta, ring_size, policy, timeouts, run_dir, access, allowed_uids } = self;
-        let failed = |error| Error::system(&key, error);
+        let failed = |error| Error::system(&key, "make the descriptors of the stream", error);
         let device = |error| Error::device(&key, error);
         let places = Places::from_environment(run_dir.as_deref());
-        let run_dir = places.for_publisher(access)?;
+        let run_dir = places.for_publisher(&key, access)?;
         let slots = 0..usize::from(ring_size.get());
         let memory = slots.map(|slot| backend.export_mem(&pool, slot)).collect::<Result<Box<[_]>, _>>();
         let memory = memory.map_err(device)?;

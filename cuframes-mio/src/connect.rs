@@ -142,7 +142,7 @@ impl SubscriberBuilder {
     }
 
     fn begin<B: Import<Fd = OwnedFd>>(self, backend: Arc<B>) -> Result<Subscriber<B>, Error> {
-        let common = Common::new().map_err(|error| Error::system(&self.key, error))?;
+        let common = Common::new().map_err(|error| Error::system(&self.key, "map memory", error))?;
         let reconnect = self.reconnect;
         Subscriber::start(self.finder(backend), common, reconnect)
     }
@@ -156,6 +156,7 @@ impl SubscriberBuilder {
             features = features.union(Features::MEM_OFFSET);
         }
         let places = Places::from_environment(run_dir.as_deref());
+        places.warn(&key);
         let hello =
             SubscriberHello { name, cuda_device: NO_DEVICE, mode, features, handshake_timeout: timeout };
         Finder { key, places, hello, backend }
@@ -185,7 +186,7 @@ impl<B: Import<Fd = OwnedFd>> Finder<B> {
     pub(crate) fn find(&self, now: Instant, common: &Arc<Common>) -> Result<Subscription<B>, Error> {
         let Self { key, places, hello, backend } = self;
         let socket = self.connect()?;
-        let failed = |error| Error::system(key, error);
+        let failed = |error| Error::system(key, "use the connection to the publisher", error);
         let PeerCred { pid, uid } = PeerCred::of(&socket).map_err(failed)?;
         debug!(%key, publisher = pid, "connected");
         let conn = Conn::new(socket, SubscriberSession::new(now, hello.clone())).map_err(failed)?;
@@ -272,13 +273,14 @@ mod tests {
 
     use super::*;
     use crate::error::Distrust;
+    use crate::rundir::Trust;
     use crate::testing::{key, skipped};
 
     /// Looks in `run/cuframes`, `user/cuframes` and `tmp`, all below `dir`.
     fn finder(dir: &Path) -> Finder<HostMemory> {
         let last = Places::from_environment(Some(&dir.join("tmp"))).candidates().next().unwrap().clone();
         let backend = Arc::new(HostMemory::new(key()));
-        let parents = ["run", "user"].map(|parent| Some(dir.join(parent)));
+        let parents = ["run", "user"].map(|parent| (Some(dir.join(parent)), Trust::System));
         Finder { places: Places::new(None, parents, last), ..SubscriberBuilder::new(key()).finder(backend) }
     }
 

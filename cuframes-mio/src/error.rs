@@ -151,6 +151,8 @@ pub enum Error {
     System {
         /// The stream.
         key: Key,
+        /// What we wanted to do, as a verb with its object.
+        what: &'static str,
         /// The error.
         source: io::Error,
     },
@@ -214,9 +216,9 @@ impl Error {
         }
     }
 
-    /// The operating system refused something about stream `key`.
-    pub(crate) fn system(key: &Key, source: impl Into<io::Error>) -> Self {
-        Self::System { key: key.clone(), source: source.into() }
+    /// The operating system refused something about stream `key`: we could not `what` (a verb with its object).
+    pub(crate) fn system(key: &Key, what: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::System { key: key.clone(), what, source: source.into() }
     }
 
     /// The session of stream `key` ended like this.
@@ -255,11 +257,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Violation { key, violation } => {
-                write!(f, "stream {key}: the peer broke the protocol: {violation}")
+                let remedy = "use versions that fit each other, and if they do, report it";
+                write!(f, "stream {key}: the peer broke the protocol: {violation}; {remedy}")
             }
             Self::Refused { key, refused } => {
-                write!(f, "stream {key}: {refused}")?;
-                refusal_remedy(refused.code).map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+                write!(f, "stream {key}: {refused}; {}", refusal_remedy(refused.code))
             }
             Self::Misuse { key, misuse } => write!(f, "stream {key}: {misuse}"),
             Self::Meta { key, error } => write!(f, "stream {key}: {error}"),
@@ -302,6 +304,10 @@ impl fmt::Display for Error {
                 "not allowed to {what} {}; check its owner and mode, and who we run as",
                 path.display()
             ),
+            // A peer has named it, so it may be anything.
+            Self::Untrusted { path, problem: problem @ Distrust::NotTheRegion { .. } } => {
+                write!(f, "{path:?} can't be trusted: {problem}")
+            }
             Self::Untrusted { path, problem } => write!(f, "{} can't be trusted: {problem}", path.display()),
             Self::NoSpace { path, needed, available } => {
                 write!(f, "{} needs {needed} bytes, ", path.display())?;
@@ -316,8 +322,8 @@ impl fmt::Display for Error {
                 "{} is longer than the {max} bytes of a socket path; set CUFRAMES_RUN_DIR to a shorter one",
                 path.display()
             ),
-            Self::System { key, source } => {
-                write!(f, "stream {key}: {source}")?;
+            Self::System { key, what, source } => {
+                write!(f, "stream {key}: can't {what}: {source}")?;
                 remedy(source).map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
             }
             Self::Io { what, path, source, remedy } => {
@@ -338,11 +344,11 @@ pub enum Holder {
     Lock(PathBuf),
     /// A process answers on this socket.
     Socket(PathBuf),
-    /// A region names a process that lives.
+    /// A region of a publisher that takes no lock does not name a process that is gone.
     Process {
         /// The region.
         region: PathBuf,
-        /// The process.
+        /// The process that it names, or a number that is none, such as 0. Others may have written it.
         pid: u64,
     },
     /// Something that is not of cuframes has the name.
@@ -356,9 +362,20 @@ impl fmt::Display for Holder {
                 write!(f, "{0} is locked; stop its publisher (fuser {0} names it)", path.display())
             }
             Self::Socket(path) => write!(f, "a publisher answers on {}; stop it", path.display()),
-            Self::Process { region, pid } => {
-                write!(f, "process {pid} is the publisher of {}; stop it", region.display())
-            }
+            // Whoever could write the file may have written this number.
+            Self::Process { region, pid } => match u32::try_from(*pid) {
+                Ok(pid @ 1..) => write!(
+                    f,
+                    "{} says that process {pid} publishes it; if that is a publisher, stop it, and if not, delete the file",
+                    region.display()
+                ),
+                _ => write!(
+                    f,
+                    "{} does not say which process publishes it; stop its publisher (fuser names it), or delete it if \
+                     there is none",
+                    region.display()
+                ),
+            },
             Self::Foreign(path) => {
                 write!(f, "{} is not a file of cuframes; delete it if nobody needs it", path.display())
             }
@@ -402,7 +419,7 @@ impl fmt::Display for Distrust {
                 write!(f, "owned by user {found} and not {expected}; delete it or let its owner do so")
             }
             Self::WritableByOthers { mode } => {
-                write!(f, "others may write in it (mode {mode:03o}); chmod it to 700")
+                write!(f, "others may write in it (mode {mode:03o}); take that from them (chmod go-w)")
             }
             Self::NotTheRegion { region } => write!(
                 f,
@@ -414,14 +431,21 @@ impl fmt::Display for Distrust {
 }
 
 /// What to do about a peer that said no.
-fn refusal_remedy(code: ErrorCode) -> Option<&'static str> {
+const fn refusal_remedy(code: ErrorCode) -> &'static str {
     match code {
-        ErrorCode::TOO_MANY => Some("end another subscriber: a stream has at most 31"),
-        ErrorCode::EVICTED => Some("take and release frames faster, or publish with drop-oldest"),
-        ErrorCode::PERMISSION => Some("run as the publisher's user, or let it allow this one"),
-        ErrorCode::PROTOCOL => Some("use versions that speak the same protocol"),
-        ErrorCode::IO => Some("raise its limit on open files (ulimit -n)"),
-        _ => None,
+        ErrorCode::INVALID_ARGUMENT => "give the subscriber another name",
+        ErrorCode::TOO_MANY => "end another subscriber: a stream has at most 31",
+        ErrorCode::EVICTED => "take and release frames faster, or publish with drop-oldest",
+        ErrorCode::PERMISSION => "run as the publisher's user, or let it allow this one",
+        ErrorCode::PROTOCOL => "use versions that speak the same protocol",
+        ErrorCode::UNSUPPORTED => {
+            "use a subscriber with the extensions that the stream needs, such as fd-passing"
+        }
+        ErrorCode::FORMAT => "publish another format",
+        ErrorCode::TIMEOUT => "is one of the two stopped, or very busy?",
+        ErrorCode::IO => "raise its limit on open files (ulimit -n)",
+        ErrorCode(0..) => "that is no error code, so use versions that fit each other",
+        _ => "its own log may say why",
     }
 }
 
@@ -444,44 +468,13 @@ fn remedy(source: &io::Error) -> Option<&'static str> {
         Errno::ROFS => Some("use a directory that can be written"),
         Errno::NAMETOOLONG => Some("use a shorter path"),
         Errno::FBIG => Some("raise the limit on file sizes (ulimit -f)"),
+        // What is not about a file and says so is a thread that can't start.
+        Errno::AGAIN => Some("raise the limits on processes and memory (ulimit -u, ulimit -v)"),
+        Errno::LOOP => Some("mend the symbolic links"),
+        Errno::NOTDIR => Some("use a path of which every part is a directory"),
         _ => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_error_is_one_line_that_names_the_stream_or_the_file_and_has_a_code() {
-        let key = || "cam0".parse::<Key>().unwrap();
-        let path = || PathBuf::from("/dev/shm/cuframes-cam0");
-        let misuse = Misuse::Argument { name: "frame_size", must: "smaller" };
-        let errors = [
-            (Error::Misuse { key: key(), misuse }, ErrorCode::INVALID_ARGUMENT),
-            (Error::Forked { key: key() }, ErrorCode::INVALID_ARGUMENT),
-            (Error::Gone { key: key(), gone: Gone::Disconnected }, ErrorCode::DISCONNECTED),
-            (Error::Gone { key: key(), gone: Gone::Timeout { state: "Hello" } }, ErrorCode::TIMEOUT),
-            (Error::already_exists(&key(), Holder::Lock(path())), ErrorCode::ALREADY_EXISTS),
-            (Error::already_exists(&key(), Holder::Foreign(path())), ErrorCode::ALREADY_EXISTS),
-            (Error::NotFound { key: key(), looked_in: vec![path(), path()] }, ErrorCode::NOT_FOUND),
-            (Error::io("open", &path(), Errno::ACCESS), ErrorCode::PERMISSION),
-            (Error::io("open", &path(), Errno::MFILE), ErrorCode::IO),
-            (Error::NoSpace { path: path(), needed: 7424, available: Some(4096) }, ErrorCode::OUT_OF_MEMORY),
-            (Error::PathTooLong { path: path(), max: 107 }, ErrorCode::INVALID_ARGUMENT),
-            (Error::Untrusted { path: path(), problem: Distrust::NotADirectory }, ErrorCode::PERMISSION),
-        ];
-        for (error, code) in errors {
-            let text = error.to_string();
-            assert!(text.contains("cam0") && !text.contains('\n') && !text.contains("  "), "{text}");
-            assert_eq!(error.code(), code, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_full_shm_says_how_many_bytes_are_needed_and_available() {
-        let error = Error::NoSpace { path: "/dev/shm/x".into(), needed: 7424, available: Some(4096) };
-        let text = error.to_string();
-        assert!(text.starts_with("/dev/shm/x needs 7424 bytes, 4096 are available; "), "{text}");
-    }
-}
+mod tests;

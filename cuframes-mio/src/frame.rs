@@ -160,7 +160,7 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
             return Ok(());
         }
         let failed = |error| Error::device(&key, error);
-        reaper::start().map_err(|error| Error::system(&key, error))?;
+        reaper::start().map_err(|error| Error::system(&key, "start a thread", error))?;
         // Whoever takes it gives the frame back.
         let held = Arc::new(Mutex::new(Some(self)));
         let theirs = Arc::clone(&held);

@@ -238,7 +238,8 @@ impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
         let attached = subscription.facts.map(|_| now.saturating_since(subscription.since));
         let publisher = subscription.publisher;
         drop(subscription);
-        self.tally.evictions += u64::from(is_eviction(&closed));
+        // Who is refused for earlier evictions is not evicted once more.
+        self.tally.evictions += u64::from(attached.is_some() && is_eviction(&closed));
         let goes_on = self.search.is_some() && may_pass(&error);
         if attached.is_some() || !goes_on {
             self.trace_end(&closed, &error, publisher);
@@ -266,7 +267,9 @@ impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
         search.listen(&self.finder, registration);
         let found = self.finder.find(now, &self.common).and_then(|subscription| {
             let registered = registration.map_or(Ok(()), |registration| subscription.register(registration));
-            registered.map_err(|error| Error::system(self.finder.key(), error)).map(|()| subscription)
+            registered
+                .map_err(|error| Error::system(self.finder.key(), "watch the connection", error))
+                .map(|()| subscription)
         });
         match found {
             Ok(subscription) => self.subscription = Some(subscription),

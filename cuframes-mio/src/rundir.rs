@@ -1,14 +1,17 @@
 //! The run directory: where a stream's socket and its lock are, and who may enter (D-14, D-15).
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use cuframes_core::Key;
 use rustix::fs::{AtFlags, CWD, accessat};
 use rustix::process::geteuid;
+use tracing::warn;
 
 use crate::error::{Distrust, Error};
 
@@ -30,18 +33,24 @@ impl Places {
         let uid = geteuid().as_raw();
         Self::new(
             explicit.map(Path::to_path_buf).or_else(|| variable("CUFRAMES_RUN_DIR")),
-            [Some(PathBuf::from("/run")), variable("XDG_RUNTIME_DIR")],
-            RunDir { path: format!("/tmp/cuframes-{uid}").into(), owner: Some(uid) },
+            [(Some(PathBuf::from("/run")), Trust::System), (variable("XDG_RUNTIME_DIR"), Trust::User(uid))],
+            RunDir { path: format!("/tmp/cuframes-{uid}").into(), trust: Trust::Alone(uid) },
         )
     }
 
     /// `chosen` alone, or else `cuframes` inside each of `parents` and then `fallback`.
-    pub(crate) fn new(chosen: Option<PathBuf>, parents: [Option<PathBuf>; 2], fallback: RunDir) -> Self {
+    pub(crate) fn new(
+        chosen: Option<PathBuf>,
+        parents: [(Option<PathBuf>, Trust); 2],
+        fallback: RunDir,
+    ) -> Self {
         let (first, last) = match chosen {
-            Some(path) => (Vec::new(), RunDir { path, owner: None }),
+            Some(path) => (Vec::new(), RunDir { path, trust: Trust::Chosen }),
             None => {
-                let below = |parent: PathBuf| RunDir { path: parent.join("cuframes"), owner: None };
-                (parents.into_iter().flatten().map(below).collect(), fallback)
+                let below = |(parent, trust): (Option<PathBuf>, Trust)| {
+                    Some(RunDir { path: parent?.join("cuframes"), trust })
+                };
+                (parents.into_iter().filter_map(below).collect(), fallback)
             }
         };
         Self { first, last, shm: "/dev/shm".into() }
@@ -52,14 +61,33 @@ impl Places {
         self.first.iter().chain([&self.last])
     }
 
-    /// Where a publisher puts its socket: the first directory that is there, or can be made, and lets us create files.
+    /// Where the publisher of `key` puts its socket: the first directory that is there, or can be made, can be trusted, and
+    /// lets us create files.
     ///
     /// # Errors
     /// What is wrong with the last one: the one that was chosen, or the fallback in /tmp that should always work.
-    pub(crate) fn for_publisher(&self, access: Access) -> Result<&RunDir, Error> {
-        match self.first.iter().find(|dir| dir.prepare(access).is_ok()) {
-            Some(dir) => Ok(dir),
-            None => self.last.prepare(access).map(|()| &self.last),
+    pub(crate) fn for_publisher(&self, key: &Key, access: Access) -> Result<&RunDir, Error> {
+        for dir in &self.first {
+            match dir.prepare(access) {
+                Ok(()) => return Ok(dir),
+                Err(cause @ Error::Untrusted { .. }) => {
+                    warn!(%key, %cause, "a run directory was passed over");
+                }
+                Err(_) => {}
+            }
+        }
+        self.last.prepare(access)?;
+        self.warn(key);
+        Ok(&self.last)
+    }
+
+    /// Says so, once for each directory, if others can replace what is in the run directory that somebody chose.
+    pub(crate) fn warn(&self, key: &Key) {
+        static SAID: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        let Some(problem) = self.last.looseness() else { return };
+        let path = self.last.path();
+        if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_path_buf()) {
+            warn!(%key, path = %path.display(), %problem, "the run directory is not safe from others");
         }
     }
 }
@@ -68,8 +96,20 @@ impl Places {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Whose it must be. Only checked in /tmp, where anybody may have made it.
-    owner: Option<u32>,
+    trust: Trust,
+}
+
+/// What makes a run directory one that nobody else controls, which depends on who can make it (D-14).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trust {
+    /// Somebody chose it, and answers for it.
+    Chosen,
+    /// Only the administrator can make it, for whom he likes; but not everybody may write in it.
+    System,
+    /// It is inside the directory of this user: it belongs to that user or root, and not everybody may write in it.
+    User(u32),
+    /// Anybody can make it: it belongs to this user, who alone may write in it.
+    Alone(u32),
 }
 
 impl RunDir {
@@ -101,7 +141,7 @@ impl RunDir {
     /// It is there, but somebody else may control it (D-14).
     pub(crate) fn exists(&self) -> Result<bool, Error> {
         // In /tmp a symbolic link is as untrusted as a directory of somebody else.
-        let look = if self.owner.is_some() { fs::symlink_metadata } else { fs::metadata };
+        let look = if matches!(self.trust, Trust::Alone(_)) { fs::symlink_metadata } else { fs::metadata };
         let metadata = match look(&self.path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -114,15 +154,29 @@ impl RunDir {
     }
 
     fn distrust(&self, metadata: &Metadata) -> Option<Distrust> {
-        let mode = metadata.mode() & 0o777;
-        match self.owner {
+        let (mode, found) = (metadata.mode() & 0o777, metadata.uid());
+        let writable = |by| (mode & by != 0).then_some(Distrust::WritableByOthers { mode });
+        match self.trust {
             _ if !metadata.is_dir() => Some(Distrust::NotADirectory),
-            Some(expected) if metadata.uid() != expected => {
-                Some(Distrust::Owner { found: metadata.uid(), expected })
+            Trust::Chosen => None,
+            Trust::User(expected) | Trust::Alone(expected)
+                if found != expected && (found != ROOT || self.trust == Trust::Alone(expected)) =>
+            {
+                Some(Distrust::Owner { found, expected })
             }
-            Some(_) if mode & 0o022 != 0 => Some(Distrust::WritableByOthers { mode }),
-            _ => None,
+            // A group may (D-15).
+            Trust::System | Trust::User(_) => writable(OTHERS_WRITE),
+            Trust::Alone(_) => writable(OTHERS_WRITE | GROUP_WRITES),
         }
+    }
+
+    /// Why somebody else can replace what is in a directory that was chosen. In one like /tmp, of ours or of root, nobody
+    /// can; and who gives a directory to one other user, or to a group, has a reason.
+    fn looseness(&self) -> Option<Distrust> {
+        let metadata = fs::metadata(&self.path).ok().filter(|_| self.trust == Trust::Chosen)?;
+        let is_sticky = metadata.mode() & STICKY != 0 && [ROOT, geteuid().as_raw()].contains(&metadata.uid());
+        let mode = metadata.mode() & 0o777;
+        (mode & OTHERS_WRITE != 0 && !is_sticky).then_some(Distrust::WritableByOthers { mode })
     }
 
     /// Makes the directory if it is missing, and checks that we may create files in it. One that was there keeps its
@@ -136,7 +190,10 @@ impl RunDir {
                     .hint(io::ErrorKind::NotFound, "create its parent directory"));
             }
         }
-        self.exists()?;
+        if !self.exists()? {
+            // A symbolic link that leads nowhere.
+            return Err(Error::Untrusted { path: self.path.clone(), problem: Distrust::NotADirectory });
+        }
         let may_create = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         accessat(CWD, &self.path, may_create, AtFlags::EACCESS)
             .map_err(|errno| Error::io("create files in", &self.path, errno))
@@ -162,6 +219,11 @@ impl Access {
         Ok(())
     }
 }
+
+const ROOT: u32 = 0;
+const STICKY: u32 = 0o1000;
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
 
 /// `sun_path` has 108 bytes; the last one is for the zero that some programs need at its end.
 const MAX_SOCKET_PATH: usize = 107;

@@ -34,13 +34,13 @@ pub struct ServedPublisher<B: Export<Fd = OwnedFd> = HostMemory> {
 impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
     /// Starts the thread.
     pub(crate) fn start(service: Service, producer: Producer<B>) -> Result<Self, Error> {
-        let failed = |error| Error::system(&producer.key, error);
-        let pollable = Pollable::new(service).map_err(failed)?;
+        let failed = |what, error| Error::system(&producer.key, what, error);
+        let pollable = Pollable::new(service).map_err(|error| failed("make an event loop", error))?;
         // 15 bytes of a thread's name are kept.
         let key = producer.key.clone();
         let control = move || control(pollable).inspect_err(|error| report::failed(&key, error));
         let thread = thread::Builder::new().name("cuframes-serve".into()).spawn(control);
-        let thread = thread.map_err(failed)?;
+        let thread = thread.map_err(|error| failed("start the thread that serves subscribers", error))?;
         Ok(Self { producer, thread: Some(thread) })
     }
 
@@ -64,21 +64,21 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
         producer.here()?;
         let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
         if !is_served() {
-            return Err(Error::system(&producer.key, io::Error::other(NOT_SERVED)));
+            return Err(not_served(&producer.key));
         }
         let mut end = None;
         producer.claim_or(|Waiting { pen, members, stall, shared, key }, stalled| {
             if !pen.park() {
                 return Ok(());
             }
-            let failed = |error| Error::system(key, error);
             if !is_served() {
-                return Err(failed(io::Error::other(NOT_SERVED)));
+                return Err(not_served(key));
             }
             let now = clock::now();
             let end = *end.get_or_insert(now + timeout);
             let accused = stall.stalled(now, &stalled, members);
             if accused {
+                let failed = |error| Error::system(key, "wake the thread that serves subscribers", error);
                 shared.service_bell.ring().map_err(failed)?;
             }
             // Nobody can be evicted for what our own device does not complete.
@@ -94,7 +94,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
                 _ => EVICTION_PAUSE,
             };
             let limit = limit.min(end.saturating_since(now)).min(look_again_after(members, &stalled));
-            wait_for_bell(shared, limit).map_err(failed)
+            wait_for_bell(shared, limit).map_err(|error| Error::system(key, "wait for a slot", error))
         })
     }
 
@@ -161,7 +161,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
     /// If the control plane has failed, or in a forked child ([`Error::Forked`]).
     pub fn shut_down(mut self, reason: ShutdownReason) -> Result<(), Error> {
         self.producer.here()?;
-        self.stop(reason).map_err(|error| Error::system(&self.producer.key, error))
+        self.stop(reason).map_err(|error| Error::system(&self.producer.key, "end the stream", error))
     }
 
     fn stop(&mut self, reason: ShutdownReason) -> io::Result<()> {
@@ -228,6 +228,9 @@ fn wait_for_bell(shared: &Shared, limit: Duration) -> io::Result<()> {
     if is_rung { shared.claim_bells.drain() } else { Ok(()) }
 }
 
-const NOT_SERVED: &str = "the thread that serves subscribers has ended";
+fn not_served(key: &Key) -> Error {
+    let source = io::Error::other("the thread that serves subscribers has ended; start the publisher again");
+    Error::system(key, "claim a slot", source)
+}
 /// How long an eviction may take before it is asked for again.
 const EVICTION_PAUSE: Duration = Duration::from_millis(20);

@@ -27,7 +27,9 @@ use crate::conn::{self, Conn};
 use crate::entrance::{Caller, Entrance};
 use crate::handover::{HandOver, Handouts};
 use crate::liveness::{PeerCred, PidFd, is_gone};
+use crate::penalties::{Culprit, Penalties};
 use crate::pollable::{EventSource, Registration, Turn};
+use crate::processes::Processes;
 use crate::report::Report;
 use crate::shared::{Leave, MemberEvent, Shared};
 use crate::shm::MappedRegion;
@@ -46,8 +48,8 @@ pub(crate) struct Service {
     handouts: Handouts,
     report: Report,
     peers: [Option<Peer>; MAX_PEERS],
-    /// The process behind each bit that is taken or quarantined.
-    processes: [Option<PidFd>; SUBSCRIBERS],
+    processes: Processes,
+    penalties: Penalties,
     registration: Option<Registration>,
     upkeep: Upkeep,
     /// While shutting down: when to stop waiting for the subscribers.
@@ -93,7 +95,8 @@ impl Service {
             handouts: setup.handouts,
             report: setup.report,
             peers: array::from_fn(|_| None),
-            processes: array::from_fn(|_| None),
+            processes: Processes::new(),
+            penalties: Penalties::default(),
             registration: None,
             upkeep: setup.upkeep,
             grace: None,
@@ -105,12 +108,16 @@ impl Service {
     pub(crate) fn evict_accused(&mut self, now: Instant) {
         let accused: Vec<_> = self.roster.take_accused().collect();
         for (bit, of) in accused {
-            let message = match of {
-                Accusation::Lease => "the publisher waited too long for a lease to be released",
-                _ => "the publisher waited too long for an acknowledgement",
+            let Timeouts { lease, consumer_ack, .. } = self.timeouts;
+            let (message, cost) = match of {
+                Accusation::Lease => ("the publisher waited too long for a lease to be released", lease),
+                _ => ("the publisher waited too long for an acknowledgement", consumer_ack),
             };
             if let Some(peer) = self.holder(bit) {
                 peer.conn.session.expel(now, ErrorCode::EVICTED, message);
+                let cred = peer.cred;
+                let who = Culprit::new(cred, self.processes.of(bit).as_ref());
+                self.penalties.evicted(now, who, cost);
             }
             self.release(now, bit, Leave::Evicted(of), None);
         }
@@ -205,16 +212,7 @@ impl Service {
 
     /// Counts and reports somebody who did not become a subscriber.
     fn refused(&mut self, now: Instant, cred: PeerCred, code: ErrorCode, why: &dyn Display) {
-        let counters = &self.shared.counters;
-        let counter = match code {
-            ErrorCode::PERMISSION => &counters.permission,
-            ErrorCode::TOO_MANY => &counters.too_many,
-            ErrorCode::UNSUPPORTED => &counters.unsupported,
-            ErrorCode::TIMEOUT => &counters.slow,
-            ErrorCode::IO => &counters.no_descriptors,
-            _ => &counters.protocol,
-        };
-        counter.add(1);
+        self.shared.counters.refused(code);
         self.report.refused(now, cred, why);
     }
 
@@ -272,6 +270,14 @@ impl Service {
             // It left in the same breath, and needs no bit.
             return;
         }
+        let cred = peer.cred;
+        let who = || Culprit::new(cred, PidFd::of_peer(&peer.conn).ok().as_ref());
+        // Not at the entrance: it may have connected before it was evicted.
+        if let Some(pause) = self.penalties.pause(now, who) {
+            let why = format!("this process was evicted again and again; it may come back in {pause:.1?}");
+            peer.conn.session.expel(now, ErrorCode::EVICTED, &why);
+            return self.refused(now, cred, ErrorCode::EVICTED, &why);
+        }
         let hand_over = self.handouts.prepare(&peer.conn, request.features, files, shared);
         let pid = peer.cred.pid.unwrap_or(0).into();
         let admitted = match hand_over {
@@ -302,7 +308,7 @@ impl Service {
             // Without it the connection alone tells (D-20).
             let _ = registration.add(process, PROCESSES + usize::from(bit.get()), Interest::READABLE);
         }
-        *process_of(&mut self.processes, bit) = process;
+        *self.processes.of(bit) = process;
         // A claim that met it half joined waits for it.
         let _ = self.shared.claim_bells.ring();
         if let Some(member) = self.roster.members().find(|member| member.bit == bit) {
@@ -325,7 +331,7 @@ impl Service {
         self.shared.set_bell(bit, None);
         self.shared.claim_bells.set(bit, None);
         if departure == Departure::Clean {
-            *process_of(&mut self.processes, bit) = None;
+            *self.processes.of(bit) = None;
         }
         if let Some(peer) = self.holder(bit) {
             peer.bit = None;
@@ -338,7 +344,7 @@ impl Service {
     /// The process behind `bit` is gone; what it said before counts (D-20).
     fn process_gone(&mut self, now: Instant, bit: SubscriberBit) {
         // The event may be about an earlier holder of the bit, handled after that one had left.
-        let process = process_of(&mut self.processes, bit);
+        let process = self.processes.of(bit);
         if !process.as_ref().is_some_and(|process| process.is_dead().unwrap_or(false)) {
             return;
         }
@@ -350,7 +356,7 @@ impl Service {
             self.settle(now, index);
         }
         self.roster.process_gone(bit);
-        *process_of(&mut self.processes, bit) = None;
+        *self.processes.of(bit) = None;
     }
 
     /// Finds what no event tells.
@@ -366,11 +372,10 @@ impl Service {
 
     /// Every descriptor that is watched, and its token, counted from the first.
     fn sources(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let processes = (PROCESSES..).zip(&self.processes);
         let peers = (PEERS..).zip(&self.peers);
         [(LISTENER, self.entrance.as_fd()), (BELL, self.shared.service_bell.as_fd())]
             .into_iter()
-            .chain(processes.filter_map(|(number, process)| Some((number, process.as_ref()?.as_fd()))))
+            .chain(self.processes.iter().map(|(bit, process)| (PROCESSES + bit, process.as_fd())))
             .chain(peers.filter_map(|(number, peer)| Some((number, peer.as_ref()?.conn.as_fd()))))
     }
 
@@ -445,7 +450,9 @@ impl EventSource for Service {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.roster.handle_timeout(now);
+        for bit in SubscriberBit::in_bitmap(self.roster.handle_timeout(now)) {
+            *self.processes.of(bit) = None;
+        }
         for peer in self.peers.iter_mut().flatten() {
             peer.conn.session.handle_timeout(now);
         }
@@ -472,11 +479,6 @@ impl EventSource for Service {
             .chain([self.upkeep.due()])
             .min()
     }
-}
-
-#[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 entries")]
-fn process_of(processes: &mut [Option<PidFd>; SUBSCRIBERS], bit: SubscriberBit) -> &mut Option<PidFd> {
-    &mut processes[usize::from(bit.get())]
 }
 
 // Tokens, counted from the first.

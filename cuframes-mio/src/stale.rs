@@ -1,8 +1,9 @@
 //! Taking a key, also from a publisher that died (§1, D-13).
 //!
-//! Two locks decide, both `flock` and held for the publisher's life: `<run dir>/<key>.lock` for the socket, and the
-//! region's own file, whose name all run directories share. Unlike a pid they are right across pid namespaces and
-//! after the number is used again. Invariants:
+//! Two files decide, both locked with `flock` for the publisher's life: `<run dir>/<key>.lock` for the socket, and
+//! `/dev/shm/cuframes-<key>.lock` for the region ([`RegionLock`]), whose name all run directories share. Unlike a pid they
+//! are right across pid namespaces and after the number is used again, and unlike the region no subscriber can get at
+//! them. What the region says, and who has locked it, counts only where its lock file tells nothing of it. Invariants:
 //!
 //! 1. What is alive is never unlinked.
 //! 2. The region's name never means half a region: it is complete and locked before it gets the name.
@@ -32,13 +33,15 @@ use crate::liveness::is_dead;
 use crate::name::{Inode, OwnedName};
 use crate::rundir::{Access, RunDir};
 use crate::shm::{Home, MappedRegion, REGION_BYTES, allocate, open_region, region_path};
+use region_lock::RegionLock;
 
 /// A key that is ours: its locks, its region and its socket. Dropping it removes the files and then releases the locks.
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    // Dropped in this order: the names before the lock that protects them.
+    // Dropped in this order: the names before the locks that protect them.
     socket: OwnedName,
     region: OwnedRegion,
+    _region_lock: RegionLock,
     _key_lock: Locked,
 }
 
@@ -59,10 +62,12 @@ impl Claimed {
         let socket_path = run_dir.socket_path(key)?;
         let key_lock = lock_key(&run_dir.lock_path(key), key, home)?;
         probe(&socket_path, key)?;
+        let region_lock = RegionLock::take(shm, key, home)?;
         let mut region = OwnedRegion::create(shm, key, access, home, initialise)?;
+        region_lock.tell(&region.shared)?;
         region.publish(&region_path(shm, key), key, home)?;
         let (socket, listener) = listen(&socket_path, key, access, home)?;
-        Ok((Self { socket, region, _key_lock: key_lock }, listener))
+        Ok((Self { socket, region, _region_lock: region_lock, _key_lock: key_lock }, listener))
     }
 
     /// The region.
@@ -176,13 +181,48 @@ impl Drop for Locked {
 /// Locks the key in its run directory. This file is never unlinked: then two starters could hold the locks of two files
 /// that had the same name.
 fn lock_key(path: &Path, key: &Key, home: &Home) -> Result<Locked, Error> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match open(path, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(fd) => Locked::new(fd.into(), path, key, home),
-        Err(errno) => Err(Error::io("open the lock", path, errno)
-            .hint(io::ErrorKind::NotFound, "use a run directory that files can be created in")
-            .hint(io::ErrorKind::ReadOnlyFilesystem, "use a run directory that files can be created in")),
+    Locked::new(open_lock(path, key, "use a run directory that files can be created in")?, path, key, home)
+}
+
+/// Opens a lock file, and makes it if it is missing. `remedy` says what to do where files can't be made.
+///
+/// # Errors
+/// [`Error::AlreadyExists`] if something has the name that is no lock file.
+fn open_lock(path: &Path, key: &Key, remedy: &'static str) -> Result<File, Error> {
+    let is_lock = |metadata: Metadata| metadata.is_file() && metadata.nlink() <= 1;
+    loop {
+        // Not with CREATE at once: in a directory like /tmp it fails on a file that another user has made.
+        let opened = match open_region(path, OFlags::RDWR) {
+            Err(Errno::NOENT) => {
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                match open(path, flags, Mode::RUSR | Mode::WUSR) {
+                    // Somebody was faster, or it is a symbolic link that leads nowhere.
+                    Err(Errno::EXIST) if !path.is_symlink() => continue,
+                    Err(Errno::EXIST) => Err(Errno::LOOP),
+                    created => created.map(File::from),
+                }
+            }
+            opened => opened,
+        };
+        return match opened {
+            Ok(file) if file.metadata().is_ok_and(is_lock) => Ok(file),
+            Ok(_) => Err(Error::already_exists(key, Holder::Foreign(path.to_path_buf()))),
+            Err(errno) if is_no_file(errno) => {
+                Err(Error::already_exists(key, Holder::Foreign(path.to_path_buf())))
+            }
+            // Somebody has a lease on it (`F_SETLEASE`).
+            Err(Errno::WOULDBLOCK) => Err(Error::already_exists(key, Holder::Lock(path.to_path_buf()))),
+            Err(errno) => Err(Error::io("open the lock", path, errno)
+                .hint(io::ErrorKind::NotFound, remedy)
+                .hint(io::ErrorKind::NotADirectory, remedy)
+                .hint(io::ErrorKind::ReadOnlyFilesystem, remedy)),
+        };
     }
+}
+
+/// Whether opening failed because there is something else than a file: a symbolic link, a directory, a socket, a device.
+const fn is_no_file(errno: Errno) -> bool {
+    matches!(errno, Errno::LOOP | Errno::ISDIR | Errno::NXIO | Errno::NODEV)
 }
 
 /// The file of a new region, under a name that no key has.
@@ -247,13 +287,16 @@ fn hidden_prefix(key: &Key) -> String {
     format!("{}.new", key.region_file())
 }
 
-/// Removes the region at `path` if its publisher is dead. Succeeds too if somebody else removed or replaced it: the
-/// caller tries again anyway.
+/// Removes the region at `path`, of which no lock file tells, if its publisher is dead. Succeeds too if somebody else
+/// removed or replaced it: the caller tries again anyway.
 fn remove_stale(path: &Path, key: &Key, home: &Home) -> Result<(), Error> {
     let file = match open_region(path, OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::LOOP) => return Err(Error::already_exists(key, Holder::Foreign(path.to_path_buf()))),
+        Err(errno) if is_no_file(errno) => {
+            return Err(Error::already_exists(key, Holder::Foreign(path.to_path_buf())));
+        }
+        Err(Errno::WOULDBLOCK) => return Err(Error::already_exists(key, Holder::Lock(path.to_path_buf()))),
         Err(errno) => return Err(Error::io("look at the region", path, errno)),
     };
     let stale = Locked::new(file, path, key, home)?;
@@ -272,7 +315,7 @@ fn remove_stale(path: &Path, key: &Key, home: &Home) -> Result<(), Error> {
     }
 }
 
-/// Who holds a region that is not locked. If one of our publishers made it, then nobody: that one holds the lock for
+/// Who holds a region that is not locked, as far as its words can be believed. If one of our publishers made it, then nobody: that one holds the lock for
 /// life. Another implementation's publisher takes no lock, so it must be dead for certain.
 fn holder(file: &File, path: &Path) -> Option<Holder> {
     let Some((epoch, pid)) = epoch_and_pid(file) else { return Some(Holder::Foreign(path.to_path_buf())) };
@@ -295,6 +338,8 @@ fn epoch_and_pid(file: &File) -> Option<(u64, u64)> {
     let pid = word(offset_of!(HeaderWords<AtomicU64>, producer_pid))?;
     is_region.then_some((epoch, pid))
 }
+
+mod region_lock;
 
 #[cfg(test)]
 mod tests;

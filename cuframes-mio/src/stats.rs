@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cuframes_core::Instant;
+use cuframes_core::error::ErrorCode;
 use cuframes_core::ring::{Accusation, Stalled};
 
 use crate::shared::Leave;
@@ -75,6 +76,8 @@ pub struct Refusals {
     pub slow: u64,
     /// This process had no descriptor left for it.
     pub no_descriptors: u64,
+    /// Its process was evicted again and again, and came back too early (D-31).
+    pub evicted: u64,
 }
 
 /// The counters behind [`PublisherStats`]. Each is counted by one thread alone, so that counting costs a load and a
@@ -93,12 +96,13 @@ pub(crate) struct Counters {
     vanished: Counter,
     evicted_for_ack: Counter,
     evicted_for_lease: Counter,
-    pub(crate) permission: Counter,
-    pub(crate) too_many: Counter,
-    pub(crate) unsupported: Counter,
-    pub(crate) protocol: Counter,
-    pub(crate) slow: Counter,
-    pub(crate) no_descriptors: Counter,
+    permission: Counter,
+    too_many: Counter,
+    unsupported: Counter,
+    protocol: Counter,
+    slow: Counter,
+    no_descriptors: Counter,
+    evicted: Counter,
     pub(crate) accept_failures: Counter,
     pub(crate) restored_words: Counter,
     pub(crate) region_lost: Counter,
@@ -131,6 +135,20 @@ impl Counters {
         counter.add(1);
     }
 
+    /// A connection did not become a subscriber.
+    pub(crate) fn refused(&self, code: ErrorCode) {
+        let counter = match code {
+            ErrorCode::PERMISSION => &self.permission,
+            ErrorCode::TOO_MANY => &self.too_many,
+            ErrorCode::UNSUPPORTED => &self.unsupported,
+            ErrorCode::TIMEOUT => &self.slow,
+            ErrorCode::IO => &self.no_descriptors,
+            ErrorCode::EVICTED => &self.evicted,
+            _ => &self.protocol,
+        };
+        counter.add(1);
+    }
+
     /// Everything that was counted.
     pub(crate) fn read(&self, now: Instant, subscribers: usize, mapped_bytes: u64) -> PublisherStats {
         let frames = self.frames.get();
@@ -157,6 +175,7 @@ impl Counters {
                 protocol: self.protocol.get(),
                 slow: self.slow.get(),
                 no_descriptors: self.no_descriptors.get(),
+                evicted: self.evicted.get(),
             },
             accept_failures: self.accept_failures.get(),
             restored_words: self.restored_words.get(),

@@ -325,7 +325,7 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
             (None, None) => sleep([], limit).map(|[]| [false, false]),
         };
         let place = other.map(|(_, place)| place);
-        let failed = |error| Error::system(self.pursuit.key(), error);
+        let failed = |error| Error::system(self.pursuit.key(), "wait for a frame", error);
         let [is_conn, is_other] = slept.map_err(failed)?;
         self.pursuit.tally.wake_ups += 1;
         let now = clock::now();

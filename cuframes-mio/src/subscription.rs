@@ -164,9 +164,7 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
     pub(crate) fn rung(&mut self, now: Instant, registration: Option<&Registration>) {
         let wake = self.attached.as_ref().and_then(|attached| attached.wake.as_ref());
         if let Some(Err(error)) = wake.map(EventFd::drain) {
-            let error =
-                io::Error::new(error.kind(), format!("the publisher's wake-up can't be read: {error}"));
-            self.give_up(now, Error::system(self.arrivals.key(), error));
+            self.give_up(now, Error::system(self.arrivals.key(), "read the publisher's wake-up", error));
             self.settle(now, registration);
         }
     }
@@ -174,7 +172,8 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
     /// The wake-up eventfd came after everything that was needed (D-26).
     fn wake_up_came_late(&mut self, now: Instant, fd: OwnedFd, registration: Option<&Registration>) {
         let Some(mut attached) = self.attached.take() else { return };
-        let wake = EventFd::from_fd(fd).map_err(|error| Error::system(self.arrivals.key(), error));
+        let failed = |error| Error::system(self.arrivals.key(), "use the wake-up eventfd", error);
+        let wake = EventFd::from_fd(fd).map_err(failed);
         let watched = wake.and_then(|wake| {
             attached.wake = Some(wake);
             self.watch(&attached, registration)
@@ -188,7 +187,8 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
     /// Registers the wake-up eventfd where the connection is registered.
     fn watch(&self, attached: &Attached<B>, registration: Option<&Registration>) -> Result<(), Error> {
         let Some(registration) = registration else { return Ok(()) };
-        register_wake(attached, registration).map_err(|error| Error::system(self.arrivals.key(), error))
+        register_wake(attached, registration)
+            .map_err(|error| Error::system(self.arrivals.key(), "watch the wake-up eventfd", error))
     }
 
     /// Tells the publisher, and later the application, why we can't go on.

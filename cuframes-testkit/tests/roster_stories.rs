@@ -66,11 +66,11 @@ fn the_bit_of_who_vanished_is_quarantined_until_its_time_is_over() {
     assert_eq!(ring.region.subscribers[1].state.load(Relaxed), 3);
     assert_eq!(admitted(&mut ring), Ok(2));
     assert_eq!(ring.roster.poll_timeout(), Some(at(10_500)));
-    ring.roster.handle_timeout(at(10_499));
+    assert_eq!(ring.roster.handle_timeout(at(10_499)), 0);
     assert_eq!(admitted(&mut ring), Ok(3));
     // A late lease of the vanished one, which nobody but its successor would inherit.
     ring.region.slots[0].lease_bitmap.fetch_or(0b10, Relaxed);
-    ring.roster.handle_timeout(at(10_500));
+    assert_eq!(ring.roster.handle_timeout(at(10_500)), 0b10, "that bit is free now");
     assert_eq!(ring.roster.poll_timeout(), None);
     assert_eq!(ring.region.slots[0].lease_bitmap.load(Relaxed), 0);
     assert_eq!(admitted(&mut ring), Ok(1));

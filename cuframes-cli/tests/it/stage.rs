@@ -87,7 +87,9 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // Only there if a test failed.
-        let _ = fs::remove_file(format!("/dev/shm/cuframes-{}", self.key));
+        for end in ["", ".lock"] {
+            let _ = fs::remove_file(format!("/dev/shm/cuframes-{}{end}", self.key));
+        }
     }
 }
 

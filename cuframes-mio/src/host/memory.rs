@@ -107,7 +107,9 @@ impl Export for HostMemory {
     fn export_fds(&self, pool: &HostPool) -> Result<Vec<(EventFd, OwnedFd)>, HostError> {
         match pool.fd().try_clone_to_owned() {
             Ok(fd) => Ok(vec![(EventFd::single(FdPurpose::HOST_POOL), fd)]),
-            Err(error) => Err(HostError::new(Call::ExportFds, Error::system(&self.key, error))),
+            Err(error) => {
+                Err(HostError::new(Call::ExportFds, Error::system(&self.key, "copy a descriptor", error)))
+            }
         }
     }
 

@@ -79,7 +79,8 @@ fn a_longer_region_is_accepted_and_a_shorter_one_is_a_violation() {
     let error = open_at(&dir, &path, uid()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "stream cam0: the peer broke the protocol: region size: needs 7424 bytes, 7423 are there"
+        "stream cam0: the peer broke the protocol: region size: needs 7424 bytes, 7423 are there; \
+         use versions that fit each other, and if they do, report it"
     );
 }
 

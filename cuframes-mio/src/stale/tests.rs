@@ -44,6 +44,11 @@ impl Host {
         region_path(self.0.path(), &key())
     }
 
+    /// The lock of the region.
+    fn region_lock(&self) -> PathBuf {
+        self.0.path().join(key().region_lock_file())
+    }
+
     fn socket(&self) -> PathBuf {
         self.run_dir("a").socket_path(&key()).unwrap()
     }
@@ -54,6 +59,19 @@ impl Host {
         let file = open_region(&self.region(), OFlags::RDWR).unwrap();
         let region = MappedRegion::map(&file, &self.region()).unwrap();
         fill(&region, epoch, pid);
+    }
+
+    /// Leaves what a publisher leaves that is killed. Before that, `meanwhile`.
+    fn leave_publisher(&self, meanwhile: impl FnOnce()) {
+        let mut child = child("stale::tests::child_publishes_until_it_is_killed", self.0.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.map(Result::unwrap).any(|line| line.ends_with("published")));
+        meanwhile();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// A region that has not got its name yet.
@@ -85,7 +103,7 @@ impl Host {
 }
 
 fn run_dir(path: &Path) -> RunDir {
-    Places::from_environment(Some(path)).for_publisher(Access::default()).unwrap().clone()
+    Places::from_environment(Some(path)).for_publisher(&key(), Access::default()).unwrap().clone()
 }
 
 fn take(
@@ -147,7 +165,9 @@ fn a_publisher_that_lives_keeps_its_key_whatever_the_run_directory() {
     let host = Host::new();
     let (claimed, _listener) = host.take("a").unwrap();
     assert_eq!(host.holder("a"), Holder::Lock(host.run_dir("a").lock_path(&key())));
-    assert_eq!(host.holder("b"), Holder::Lock(host.region()));
+    assert_eq!(host.holder("b"), Holder::Lock(host.region_lock()));
+    fs::remove_file(host.region_lock()).unwrap();
+    assert_eq!(host.holder("b"), Holder::Lock(host.region()), "it is locked, too");
     UnixStream::connect(host.socket()).unwrap();
     assert_eq!(claimed.region().header().epoch.load(Ordering::Relaxed), 77);
 }
@@ -155,16 +175,10 @@ fn a_publisher_that_lives_keeps_its_key_whatever_the_run_directory() {
 #[test]
 fn what_a_killed_publisher_left_is_replaced() {
     let host = Host::new();
-    let mut child = child("stale::tests::child_publishes_until_it_is_killed", host.0.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.map(Result::unwrap).any(|line| line.ends_with("published")));
-    assert_eq!(host.holder("a"), Holder::Lock(host.run_dir("a").lock_path(&key())));
-    assert_eq!(host.holder("b"), Holder::Lock(host.region()));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    host.leave_publisher(|| {
+        assert_eq!(host.holder("a"), Holder::Lock(host.run_dir("a").lock_path(&key())));
+        assert_eq!(host.holder("b"), Holder::Lock(host.region_lock()));
+    });
     assert!(host.region().exists() && host.socket().exists());
     let (claimed, listener) = host.take("a").unwrap();
     UnixStream::connect(host.socket()).unwrap();
@@ -232,6 +246,9 @@ fn a_file_that_is_no_region_is_not_deleted() {
     }
     fs::remove_file(host.region()).unwrap();
     std::os::unix::fs::symlink("/dev/null", host.region()).unwrap();
+    assert_eq!(host.holder("a"), foreign);
+    fs::remove_file(host.region()).unwrap();
+    let _socket = UnixListener::bind(host.region()).unwrap();
     assert_eq!(host.holder("a"), foreign);
     fs::remove_file(host.region()).unwrap();
     fs::create_dir(host.region()).unwrap();
@@ -388,6 +405,9 @@ fn what_a_starter_left_that_was_killed_before_its_region_had_its_name_is_removed
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map(Result::unwrap).any(|line| line.ends_with("begun")));
+    assert_eq!(host.holder("b"), Holder::Lock(host.region_lock()));
+    // Even if somebody deletes that.
+    fs::remove_file(host.region_lock()).unwrap();
     host.take("b").unwrap();
     assert!(host.hidden(0).exists(), "it lives, and has the lock");
     child.kill().unwrap();
@@ -450,3 +470,5 @@ fn child_starts_as_nobody() {
     let error = take(&run_dir(&dir.join("of-nobody")), &dir, initialise).unwrap_err();
     println!("\noutcome {error}");
 }
+
+mod left;

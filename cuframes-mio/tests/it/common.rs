@@ -81,6 +81,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // Still there if a process ended without a word, or if the test failed.
         let _ = std::fs::remove_file(self.region());
+        let _ = std::fs::remove_file(Path::new("/dev/shm").join(self.key.region_lock_file()));
     }
 }
 

@@ -356,7 +356,7 @@ fn a_wake_up_that_can_not_be_read_ends_the_connection_and_not_the_search_for_the
         let reconnecting = |builder: SubscriberBuilder| builder.reconnect(Reconnect::default());
         let started = HostMemory::start_with(ALL, reconnecting, memory, wake_up());
         let (subscriber, mut raw) = HostMemory::welcomed(started, |stream| stream);
-        raw.expect_error(ErrorCode::IO.0, &["the publisher's wake-up can't be read"]);
+        raw.expect_error(ErrorCode::IO.0, &["can't read the publisher's wake-up"]);
         let mut subscriber_of = subscriber.subscriber.borrow_mut();
         let reader = subscriber_of.as_mut().unwrap();
         assert!(!reader.get_ref().is_attached() && reader.get_ref().is_ready());

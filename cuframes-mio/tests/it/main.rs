@@ -16,6 +16,7 @@ mod conformance_publisher;
 mod conformance_subscriber;
 mod embed;
 mod events;
+mod evictions;
 mod fork;
 mod frozen;
 mod gone;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::common::{LONG, STRICT, Stream, check_bytes, fill, meta, told};
+use crate::common::{LONG, STRICT, Stream, check_bytes, fill, meta, told, until};
 use crate::other::{Other, tell};
 use cuframes_mio::core::shm::layout::REGION_WORDS;
 use cuframes_mio::core::{Features, Gone, Policy, Timeouts};
@@ -153,7 +153,12 @@ fn scribbled(policy: Policy, features: Features) {
         assert!(stats.restored_words > 0, "nobody has scribbled");
         println!("{policy}, {features}: slowest claim {slowest:?}, {seen:?}, {stats:?}");
         // Once nobody scribbles any more, the stream is as it was.
-        let mut last = stream.subscriber("last", STRICT).features(features).connect().unwrap();
+        let mut last = None;
+        until("the end of a pause after evictions", || {
+            last = stream.subscriber("last", STRICT).features(features).connect().ok();
+            last.is_some()
+        });
+        let mut last = last.unwrap();
         publish(&mut publisher);
         let frame = last.next(LONG).unwrap().expect("a frame in time");
         check_bytes(frame.seq(), &{

@@ -129,3 +129,18 @@ fn every_turn_in_the_life_of_a_subscriber_is_told_with_its_cause() {
     assert_lines(&told, &stream, &[(Level::WARN, &["message=refused", "UNSUPPORTED"])]);
     drop(subscriber);
 }
+
+#[test]
+fn a_run_directory_that_others_can_change_is_told_of_once() {
+    let stream = Stream::new();
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(stream.dir.path(), all).unwrap();
+    let lines = Lines::default();
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let _publisher = stream.publisher(1, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    for _ in 0..2 {
+        stream.subscriber("eye", NEWEST).connect().unwrap();
+    }
+    let told = ["message=the run directory is not safe from others", "others may write in it (mode 777)"];
+    assert_lines(&lines.take(Level::WARN), &stream, &[(Level::WARN, &told)]);
+}
