@@ -1,7 +1,7 @@
 //! [`Subscription`]: one connection to one publisher, from HELLO to its end.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{io, mem};
 
 use cuframes_core::error::ErrorCode;
 use cuframes_core::session::{Closed, Session, SubscriberEvent, SubscriberSession};
@@ -121,6 +121,9 @@ impl Subscription {
     }
 
     fn settle(&mut self, now: Instant, registration: Option<&Registration>) {
+        if mem::take(&mut self.conn.has_lost_descriptors) {
+            self.give_up(now, Error::descriptors_lost(self.arrivals.key()));
+        }
         while let Some(event) = self.conn.session.poll_event() {
             match event {
                 SubscriberEvent::Stream(stream) => self.arrivals.stream = Some(stream),
