@@ -298,7 +298,7 @@ EXAMPLES:
   cuframes demo --subscribers 8 --policy strict-wait --ring 4
   cuframes demo --size 1280x720 --fps 60 --frames 600 --json
 
-SIGINT and SIGTERM end it with all its processes; those that don't end within 5 seconds, or \
+SIGINT, SIGTERM and SIGHUP (the terminal was closed) end it with all its processes; those that don't end within 5 seconds, or \
 before a second signal, are killed.
 The exit code is 0 only if no byte of any frame was wrong and every process ended well.";
 
@@ -310,7 +310,7 @@ EXAMPLES:
   ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
 
 The pattern seq fills a frame with its number, as 64-bit little-endian words; a shorter last word is cut.
-SIGINT and SIGTERM end the stream: subscribers are told, \
+SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end the stream: subscribers are told, \
 and nothing is left behind. A second signal ends the program at once.
 The exit code is 0 at the end of the source, after --frames, or on a signal; 1 if something failed; 2 for wrong usage.";
 
@@ -323,7 +323,7 @@ EXAMPLES:
   cuframes subscribe cam0 --reconnect --verbose
 
 With --reconnect the end of the stream is not the end: one line on standard error says who was lost, and one who came.
-SIGINT and SIGTERM end it.
+SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it.
 The exit code is 0 at the end of the stream, after --frames, on a signal, or when nobody reads the video any more; 1 if something \
 failed or a byte was wrong; 2 for wrong usage.";
 

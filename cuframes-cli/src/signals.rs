@@ -1,18 +1,19 @@
-//! SIGINT and SIGTERM: the first one asks the program to end cleanly, a later one is in more of a hurry.
+//! SIGINT, SIGTERM and SIGHUP: the first one asks the program to end cleanly, a later one is in more of a hurry.
 //!
 //! Later is [`SETTLE`], because some signals that are meant once come twice: timeout(1) signals a process and then its
 //! whole group, and the kernel signals the death of a parent once for each of its threads.
 
+use std::ffi::c_int;
 use std::io::{self, PipeReader, pipe};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{process, thread};
+use std::{fs, process, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
 
 use crate::error::{Failure, failed};
@@ -27,7 +28,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes over both signals for the rest of the program's life.
+    /// Takes over the signals for the rest of the program's life; but not SIGHUP where it was ignored before, for then
+    /// the program is to outlive its terminal.
     pub(crate) fn install(later: Later) -> Result<Self, Failure> {
         Self::try_install(later).map_err(|error| {
             failed!("can't handle signals: {error}; raise the limits (ulimit -n, ulimit -u)")
@@ -38,8 +40,11 @@ impl Signals {
         let (raised, raised_again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let is_late = Arc::new(AtomicBool::new(false));
         let (wake, waker) = pipe()?;
-        let signals = [SIGINT, SIGTERM];
-        for signal in signals {
+        let mut signals = vec![SIGINT, SIGTERM];
+        if !is_ignored(SIGHUP) {
+            signals.push(SIGHUP);
+        }
+        for &signal in &signals {
             flag::register_conditional_default(signal, Arc::clone(&is_late))?;
             flag::register(signal, Arc::clone(&raised))?;
             low_level::pipe::register(signal, waker.try_clone()?)?;
@@ -115,6 +120,14 @@ pub(crate) enum Later {
     Ends,
     /// Is noted: the program must not end without having cleaned up.
     Hurries,
+}
+
+/// Whether this process was started with a signal ignored, as nohup(1) does with SIGHUP.
+fn is_ignored(signal: c_int) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 fn wait_for(wake: &PipeReader) {

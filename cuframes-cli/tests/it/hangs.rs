@@ -1,7 +1,8 @@
-//! A demo whose processes hang ends all the same, and leaves nothing behind.
+//! A demo whose processes hang ends all the same, and leaves nothing behind; and what a closed terminal ends.
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -120,4 +121,42 @@ fn a_demo_leaves_nothing_in_a_run_directory_that_is_not_its_own() {
     let stage = Stage::new();
     Process::start(&mut demo(&stage, "--frames 3 --size 64x64 --run-dir DIR/run")).end().succeeded();
     assert_eq!(fs::read_dir(stage.run_dir()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_closed_terminal_ends_a_stream_and_a_demo_and_nohup_forbids_it() {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    if u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 != 0 {
+        eprintln!("skipped: what SIGHUP does: it is ignored here, as by nohup");
+        return;
+    }
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern seq --size 64x4 --fps 100");
+    let reader = stage.start("subscribe KEY --json --timeout 120");
+    let other = stage.start("subscribe KEY --y4m DIR/out.y4m --json --timeout 120");
+    wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
+    other.signal(Signal::HUP);
+    assert_eq!(other.end().succeeded().json()["end"], "signal");
+    publisher.signal(Signal::HUP);
+    publisher.end().succeeded();
+    assert_eq!(reader.end().succeeded().json()["end"], "stream", "it was told");
+    assert!(stage.leftovers().is_empty(), "{:?}", stage.leftovers());
+
+    let demo = Process::start(&mut demo(&stage, "--frames 1000000 --fps 100 --size 64x64 --json"));
+    wait_until("the stream", || private_dirs(&stage).first().is_some_and(|dir| region(dir).exists()));
+    demo.signal(Signal::HUP);
+    demo.end().succeeded();
+    assert!(private_dirs(&stage).is_empty());
+
+    let program = stage.cuframes("publish KEY --pattern seq --size 64x4 --fps 100");
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(program.get_program()).args(program.get_args());
+    nohup.env("CUFRAMES_RUN_DIR", stage.run_dir()).stdout(Stdio::piped());
+    let publisher = Process::start(&mut nohup);
+    stage.wait_for_socket();
+    publisher.signal(Signal::HUP);
+    stage.run("subscribe KEY --mode strict --frames 20 --timeout 120").succeeded();
+    publisher.signal(Signal::TERM);
+    assert!(publisher.end().succeeded().stdout.contains("stopped by a signal"));
 }
