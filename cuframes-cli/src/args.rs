@@ -164,7 +164,8 @@ pub(crate) struct RingArgs {
     /// Frames in the ring, 1 to 16
     #[arg(long = "ring", value_name = "N", default_value = "8", value_parser = ring_size)]
     pub(crate) slots: RingSize,
-    /// What to do about a subscriber that is slow: overwrite what it has not read, or wait for it
+    /// What to do about a subscriber that is slow: drop-oldest overwrites what it has not read, and waits only while every
+    /// frame of the ring is being held; strict-wait waits for it
     #[arg(
         long,
         default_value_t = Policy::DROP_OLDEST,
@@ -310,6 +311,8 @@ EXAMPLES:
   ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
 
 The pattern seq fills a frame with its number, as 64-bit little-endian words; a shorter last word is cut.
+With drop-oldest subscribers that hold many frames for long still slow the stream down, once they hold every frame of the ring: a \
+larger --ring helps, and so does giving frames back early.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end the stream: subscribers are told, \
 and nothing is left behind. A second signal ends the program at once.
 The exit code is 0 at the end of the source, after --frames, or on a signal; 1 if something failed; 2 for wrong usage.";
