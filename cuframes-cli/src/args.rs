@@ -58,6 +58,9 @@ pub(crate) struct DemoArgs {
     pub(crate) fps: Rate,
     #[command(flatten)]
     pub(crate) ring: RingArgs,
+    /// End the demo when one of its processes has said nothing for this long
+    #[arg(long, value_name = "SECS", default_value = "20", value_parser = seconds)]
+    pub(crate) patience: Duration,
     /// Print one JSON object at the end
     #[arg(long)]
     pub(crate) json: bool,
@@ -161,7 +164,8 @@ pub(crate) struct RingArgs {
     /// Frames in the ring, 1 to 16
     #[arg(long = "ring", value_name = "N", default_value = "8", value_parser = ring_size)]
     pub(crate) slots: RingSize,
-    /// What to do about a subscriber that is slow: overwrite what it has not read, or wait for it
+    /// What to do about a subscriber that is slow: drop-oldest overwrites what it has not read, and waits only while every
+    /// frame of the ring is being held; strict-wait waits for it
     #[arg(
         long,
         default_value_t = Policy::DROP_OLDEST,
@@ -176,7 +180,8 @@ pub(crate) struct ReportArgs {
     /// Report progress as JSON lines to the parent process with this id, and end when it is gone
     #[arg(long = "report-to", value_name = "PID", hide = true)]
     pub(crate) parent: Option<i32>,
-    /// Tell on standard error who comes and goes, and why; twice: and what is tried meanwhile
+    /// Tell on standard error who comes and goes, and why; twice: and what is tried meanwhile. Lines are left out while
+    /// nobody reads them
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -294,6 +299,8 @@ EXAMPLES:
   cuframes demo --subscribers 8 --policy strict-wait --ring 4
   cuframes demo --size 1280x720 --fps 60 --frames 600 --json
 
+SIGINT, SIGTERM and SIGHUP (the terminal was closed) end it with all its processes; those that don't end within 5 seconds, or \
+before a second signal, are killed.
 The exit code is 0 only if no byte of any frame was wrong and every process ended well.";
 
 const PUBLISH_EXAMPLES: &str = "\
@@ -304,7 +311,11 @@ EXAMPLES:
   ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
 
 The pattern seq fills a frame with its number, as 64-bit little-endian words; a shorter last word is cut.
-The exit code is 0 at the end of the source, after --frames, or on SIGINT or SIGTERM; 1 if something failed; 2 for wrong usage.";
+With drop-oldest subscribers that hold many frames for long still slow the stream down, once they hold every frame of the ring: a \
+larger --ring helps, and so does giving frames back early.
+SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end the stream: subscribers are told, \
+and nothing is left behind. A second signal ends the program at once.
+The exit code is 0 at the end of the source, after --frames, or on a signal; 1 if something failed; 2 for wrong usage.";
 
 const SUBSCRIBE_EXAMPLES: &str = "\
 EXAMPLES:
@@ -315,8 +326,9 @@ EXAMPLES:
   cuframes subscribe cam0 --reconnect --verbose
 
 With --reconnect the end of the stream is not the end: one line on standard error says who was lost, and one who came.
-The exit code is 0 at the end of the stream, after --frames, on SIGINT or SIGTERM, or when nobody reads the video any more; 1 if
-something failed or a byte was wrong; 2 for wrong usage.";
+SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it.
+The exit code is 0 at the end of the stream, after --frames, on a signal, or when nobody reads the video any more; 1 if something \
+failed or a byte was wrong; 2 for wrong usage.";
 
 #[cfg(test)]
 mod tests {

@@ -1,59 +1,46 @@
 //! `cuframes demo`: one publisher and several subscribers, each in a process of its own, and a table of what they
 //! measure.
 
-use std::fs::{self, Permissions};
-use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use cuframes_core::{Key, Policy, SubscriberMode};
-use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
-use tempfile::TempDir;
 
 use crate::args::{DemoArgs, Pattern, RingArgs};
+use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::output::{REFRESH, json, print, text_line};
+use crate::output::{REFRESH, json};
+use crate::place::Place;
 use crate::signals::Signals;
 use crate::source::pattern_meta;
 use crate::stats::{Latency, Published, Received, human};
 use crate::worker::{Report, Worker};
 
 /// Runs the demo. Fails if a byte of any frame was wrong or a process did not end well.
-pub(crate) fn run(args: &DemoArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
+pub(crate) fn run(
+    args: &DemoArgs,
+    run_dir: Option<&Path>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
     // The processes would say the same, but as wrong usage of theirs.
     pattern_meta(Pattern::Seq, args.format, args.size)?;
-    let private = private_dir().map_err(|error| {
+    let place = Place::make(run_dir).map_err(|error| {
         failed!("can't make a directory for the demo: {error}; set TMPDIR to another one")
     })?;
-    let run_dir = run_dir.unwrap_or_else(|| private.path());
-    let stream = key(&private)?;
     let (sender, reports) = channel();
     let mut workers = Vec::new();
-    for (name, command) in commands(args, &stream) {
-        let worker = Worker::start(workers.len(), name, &command, run_dir, &sender);
+    for (name, command) in commands(args, place.key()) {
+        let worker = Worker::start(workers.len(), name, &command, place.run_dir(), &sender);
         workers.push(worker.map_err(|error| failed!("can't start a process of the demo: {error}"))?);
     }
-    watch(&mut workers, &reports, signals);
-    // A publisher that was killed left its region, and nobody else will ever use its key.
-    for left in [stream.region_file(), stream.region_lock_file()] {
-        let _ = fs::remove_file(Path::new("/dev/shm").join(left));
-    }
+    watch(&mut workers, &reports, args.patience, signals, console);
+    drop(place);
     let outcome = Outcome::of(&workers);
-    print(&if args.json { json(&outcome)? } else { summary(args, &workers) })?;
+    console.print(&if args.json { json(&outcome)? } else { summary(args, &workers) }, signals)?;
     outcome.verdict(&workers)
-}
-
-/// A directory that only we may enter, deleted on drop.
-fn private_dir() -> io::Result<TempDir> {
-    tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir()
-}
-
-/// A key that is as unique as the directory's name: the regions of all run directories are in one place.
-fn key(private: &TempDir) -> Result<Key, Failure> {
-    let name = private.path().file_name().unwrap_or_default().to_string_lossy();
-    format!("demo-{}", name.trim_start_matches(PREFIX)).parse().map_err(|error| failed!("{error}"))
 }
 
 /// Names and arguments of the processes, the publisher first.
@@ -80,31 +67,43 @@ fn commands(args: &DemoArgs, key: &Key) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// Draws the table until every process has ended. A signal, or the first process that fails, ends them all.
-fn watch(workers: &mut [Worker], reports: &Receiver<(usize, Option<Report>)>, signals: &Signals) {
-    let table = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-    let header = table.add(text_line());
-    header.set_message(HEADER);
-    let lines: Vec<_> = workers.iter().map(|_| table.add(text_line())).collect();
-    let mut running = workers.len();
-    let mut is_stopping = false;
-    while running > 0 {
-        if let Ok((number, report)) = reports.recv_timeout(REFRESH)
-            && let (Some(worker), Some(line)) = (workers.get_mut(number), lines.get(number))
-        {
-            match report {
-                Some(report) => worker.report = Some(report),
-                None => {
-                    worker.reap();
-                    running -= 1;
+/// Draws the table until every process has ended. A signal, or the first process that fails or hangs, ends them all: they
+/// are told to end, and killed if they don't.
+fn watch(
+    workers: &mut [Worker],
+    reports: &Receiver<(usize, Option<Report>)>,
+    patience: Duration,
+    signals: &Signals,
+    console: &Console,
+) {
+    let mut last = Instant::now();
+    // For how long they have been told to end.
+    let mut ending = None;
+    while workers.iter().any(Worker::is_running) && ending < Some(2 * GRACE) {
+        let first = reports.recv_timeout(REFRESH).ok();
+        for (number, report) in first.into_iter().chain(reports.try_iter()) {
+            if let Some(worker) = workers.get_mut(number) {
+                worker.hear(report);
+            }
+        }
+        // Time in which we could not listen does not count against them: this process may have been stopped.
+        let time = last.elapsed().min(2 * REFRESH);
+        last = Instant::now();
+        workers.iter_mut().for_each(|worker| worker.pass(time, patience));
+        console.draw([HEADER.into()].into_iter().chain(workers.iter().map(row)).collect());
+        let is_over = signals.raised() || workers.iter().any(|worker| worker.trouble.is_some());
+        match &mut ending {
+            None if is_over => {
+                workers.iter().for_each(Worker::stop);
+                ending = Some(Duration::ZERO);
+            }
+            None => {}
+            Some(for_how_long) => {
+                *for_how_long += time;
+                if *for_how_long > GRACE || signals.raised_again() {
+                    workers.iter_mut().for_each(Worker::kill);
                 }
             }
-            line.set_message(row(worker));
-        }
-        let is_over = signals.raised() || workers.iter().any(|worker| worker.trouble.is_some());
-        if is_over && !is_stopping {
-            is_stopping = true;
-            workers.iter().for_each(Worker::stop);
         }
     }
 }
@@ -181,9 +180,10 @@ fn row(worker: &Worker) -> String {
     format!("{:<14}{frames:>9}{fps:>10}{p50:>10}{p99:>10}{dropped:>10}{torn:>10}", worker.name)
 }
 
-const PREFIX: &str = "cuframes-demo-";
-
 /// How long the processes wait for each other: long enough for a machine that is busy.
 const START_SECS: u32 = 60;
+
+/// How long they may take to end.
+const GRACE: Duration = Duration::from_secs(5);
 
 const HEADER: &str = "process          frames       fps       p50       p99   dropped      torn";

@@ -4,11 +4,13 @@
 //! `cuframes: <what failed>: <cause>; <what to do>`.
 
 mod args;
+mod console;
 mod convert;
 mod demo;
 mod error;
 mod output;
 mod pattern;
+mod place;
 mod publish;
 mod rate;
 mod signals;
@@ -24,12 +26,13 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
-use crate::error::Failure;
-use crate::signals::Signals;
+use crate::console::Console;
+use crate::error::{Failure, failed};
+use crate::signals::{Later, Signals};
 
 fn main() -> ExitCode {
     match parse().and_then(|cli| run(&cli)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             output::print_error(&format!("cuframes: {failure}"));
             failure.exit_code()
@@ -37,13 +40,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> Result<(), Failure> {
+/// Runs a command, and says why it failed if it did.
+fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+    let console = Console::start()
+        .map_err(|error| failed!("can't start a thread: {error}; raise the limits (ulimit -u)"))?;
+    let outcome = run_command(cli, &console);
+    if let Err(failure) = &outcome {
+        console.say(&format!("cuframes: {failure}"));
+    }
+    console.flush();
+    Ok(outcome.map_or_else(|failure| failure.exit_code(), |()| ExitCode::SUCCESS))
+}
+
+fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
     let run_dir = cli.run_dir.as_deref();
-    let signals = Signals::install()?;
     match &cli.command {
-        Command::Demo(args) => demo::run(args, run_dir, &signals),
-        Command::Publish(args) => publish::run(args, run_dir, &signals),
-        Command::Subscribe(args) => subscribe::run(args, run_dir, &signals),
+        Command::Demo(args) => demo::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
+        Command::Publish(args) => publish::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
     }
 }
 

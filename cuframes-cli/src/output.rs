@@ -5,44 +5,45 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use cuframes_core::Key;
-use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::Serialize;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::ReportArgs;
+use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::stats::fps;
 
 /// Shows progress a few times a second: as a line on the terminal, or as JSON lines to the parent process.
-pub(crate) struct Progress {
+pub(crate) struct Progress<'a> {
+    console: &'a Console,
     shown: Shown,
     /// When it was shown last, and how many frames there were.
     last: (Instant, u64),
 }
 
 enum Shown {
-    /// Cleared on drop.
-    Line(ProgressBar),
+    Line,
     Json,
+    Nothing,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
     /// Ends this process when its parent does, if there is one to report to.
-    pub(crate) fn start(args: &ReportArgs) -> Result<Self, Failure> {
-        trace(args.verbose);
+    pub(crate) fn start(args: &ReportArgs, console: &'a Console) -> Result<Self, Failure> {
+        trace(args.verbose, console);
         let shown = match args.parent {
             Some(parent) => {
                 follow(parent)?;
                 Shown::Json
             }
             // Both would write on the same terminal.
-            None if args.verbose > 0 => Shown::Line(ProgressBar::hidden()),
+            None if args.verbose > 0 => Shown::Nothing,
             // Who reads our output from a pipe, ffplay for one, may draw on the same terminal.
-            None if io::stdout().is_terminal() => Shown::Line(text_line()),
-            None => Shown::Line(ProgressBar::hidden()),
+            None if io::stdout().is_terminal() => Shown::Line,
+            None => Shown::Nothing,
         };
-        Ok(Self { shown, last: (Instant::now(), 0) })
+        Ok(Self { console, shown, last: (Instant::now(), 0) })
     }
 
     /// Shows a report if it is time for one. `report` gets the rate since the last one.
@@ -62,53 +63,44 @@ impl Progress {
         }
         self.last = (now, frames);
         let report = report(fps(frames.saturating_sub(earlier), elapsed));
-        match &self.shown {
-            Shown::Line(line) => line.set_message(report.to_string()),
-            Shown::Json => print(&json(&report)?)?,
+        match self.shown {
+            Shown::Line => self.console.draw(vec![report.to_string()]),
+            Shown::Json => self.console.report(&json(&report)?),
+            Shown::Nothing => {}
         }
         Ok(())
     }
 
     /// Says something on standard error that is worth a line of its own.
     pub(crate) fn say(&self, text: &str) {
-        match &self.shown {
-            Shown::Line(line) => line.suspend(|| print_error(text)),
+        match self.shown {
+            Shown::Line | Shown::Nothing => self.console.say(text),
             // It would look like a failure to the parent.
             Shown::Json => {}
         }
     }
 
-    /// Clears the line and puts the final report into words, or into JSON if that is wanted.
+    /// Puts the final report into words, or into JSON if that is wanted.
     pub(crate) fn finish<R>(self, key: &Key, report: &R, as_json: bool) -> Result<String, Failure>
     where
         R: Serialize + Display,
     {
         match self.shown {
-            Shown::Line(_) if !as_json => Ok(format!("{key}: {report}")),
+            Shown::Line | Shown::Nothing if !as_json => Ok(format!("{key}: {report}")),
             _ => json(report),
         }
     }
 }
 
-/// A line of text on standard error, in place of a progress bar; nothing if that is no terminal.
-pub(crate) fn text_line() -> ProgressBar {
-    let line = ProgressBar::no_length();
-    // `wide_msg` cuts the text at the width of the terminal: what wrapped would not be cleared.
-    if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-        line.set_style(style);
-    }
-    line
-}
-
-/// Writes what happens on standard error, one line each, as far as it is asked for.
-fn trace(verbose: u8) {
+/// Says what happens on standard error, one line each, as far as it is asked for.
+fn trace(verbose: u8, console: &Console) {
     let level = match verbose {
         0 => return,
         1 => LevelFilter::INFO,
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(console.clone());
     // It fails if somebody traces already.
     let _ = lines.with_ansi(false).with_target(false).log_internal_errors(false).try_init();
 }
@@ -130,17 +122,7 @@ pub(crate) fn json(report: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(report).map_err(|error| failed!("can't write a report: {error}"))
 }
 
-/// Writes a line to standard output. If its reader is gone, it wants no more: that is fine.
-pub(crate) fn print(line: &str) -> Result<(), Failure> {
-    match writeln!(io::stdout().lock(), "{line}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(failed!("can't write to standard output: {error}; check where it goes"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes a line to standard error, where nobody can be told of a failure.
+/// Writes a line to standard error at once: for a program that does nothing else yet.
 pub(crate) fn print_error(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -8,16 +8,22 @@ use cuframes_core::wire::ShutdownReason;
 use cuframes_mio::{Accusation, Leave, Member, MemberEvent, Publisher, ServedPublisher};
 
 use crate::args::PublishArgs;
+use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::output::{Progress, REFRESH, print};
+use crate::output::{Progress, REFRESH};
 use crate::rate::Pacer;
 use crate::signals::Signals;
 use crate::source::Source;
 use crate::stats::{End, Published, fps};
 
 /// Publishes until the source ends, enough frames are out or a signal comes; subscribers are told why.
-pub(crate) fn run(args: &PublishArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
-    let mut progress = Progress::start(&args.report)?;
+pub(crate) fn run(
+    args: &PublishArgs,
+    run_dir: Option<&Path>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let mut progress = Progress::start(&args.report, console)?;
     let mut source = match Source::open(&args.source, signals) {
         Err(_) if signals.raised() => return Ok(()),
         source => source?,
@@ -28,7 +34,7 @@ pub(crate) fn run(args: &PublishArgs, run_dir: Option<&Path>, signals: &Signals)
     let shut_down = publisher.shut_down(reason).map_err(|error| failed!("{error}"));
     let published = published?;
     shut_down?;
-    print(&progress.finish(&args.key, &published, false)?)
+    console.print(&progress.finish(&args.key, &published, false)?, signals)
 }
 
 fn create(args: &PublishArgs, run_dir: Option<&Path>, meta: FrameMeta) -> Result<ServedPublisher, Failure> {
@@ -44,7 +50,7 @@ fn stream(
     args: &PublishArgs,
     source: &mut Source<'_>,
     publisher: &mut ServedPublisher,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
     signals: &Signals,
 ) -> Result<Published, Failure> {
     wait_for_subscribers(args, publisher, progress, signals)?;
@@ -61,8 +67,17 @@ fn stream(
         }
         // Read before a slot is taken: nobody can have a slot while it is being written.
         let Some(picture) = source.next()? else { break End::Stream };
-        let delay = pacer.delay(Instant::now());
-        if !delay.is_zero() && signals.wait(delay) {
+        // In slices: progress goes on.
+        let mut now = Instant::now();
+        let (since, delay) = (now, pacer.delay(now));
+        while let left = delay.saturating_sub(now - since)
+            && !left.is_zero()
+            && !signals.wait(left.min(REFRESH))
+        {
+            now = Instant::now();
+            progress.show(now, frames, |fps| report(publisher, frames, fps, None))?;
+        }
+        if signals.raised() {
             break End::Signal;
         }
         let mut claim = publisher.claim().map_err(|error| failed!("{error}"))?;
@@ -79,7 +94,7 @@ fn stream(
     Ok(report(publisher, frames, fps(frames.saturating_sub(1), last - start), Some(end)))
 }
 
-fn say_who_was_evicted(publisher: &mut ServedPublisher, progress: &Progress) {
+fn say_who_was_evicted(publisher: &mut ServedPublisher, progress: &Progress<'_>) {
     while let Some(event) = publisher.poll_event() {
         if let MemberEvent::Left(Member { name, pid, .. }, Leave::Evicted(of)) = event {
             let why = match of {
@@ -99,7 +114,7 @@ fn report(publisher: &ServedPublisher, frames: u64, fps: f64, end: Option<End>) 
 fn wait_for_subscribers(
     args: &PublishArgs,
     publisher: &ServedPublisher,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
     signals: &Signals,
 ) -> Result<(), Failure> {
     let wanted = args.wait_for.map_or(0, usize::from);

@@ -265,6 +265,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::signals::Later;
 
     /// A video in a file of its own, and what reading all of it gives: the frames, or what went wrong.
     fn read_all(
@@ -275,7 +276,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("clip.y4m");
         fs::write(&path, video).unwrap();
-        let signals = Signals::install()?;
+        let signals = Signals::install(Later::Ends)?;
         let mut video = Video::open(&Stream::File(path), repeat, &signals)?;
         let mut frames = Vec::new();
         while frames.len() < limit {

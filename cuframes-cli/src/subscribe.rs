@@ -9,16 +9,22 @@ use cuframes_core::{FrameMeta, Gone};
 use cuframes_mio::{Error, Frame, Reconnect, StreamEvent, Subscriber};
 
 use crate::args::{Stream, SubscribeArgs};
+use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::output::{Progress, REFRESH, print, print_error};
+use crate::output::{Progress, REFRESH};
 use crate::pattern::is_seq;
 use crate::signals::Signals;
 use crate::sink::Y4mSink;
 use crate::stats::{Arrival, End, Received, Stats};
 
 /// Takes frames until the stream ends, enough of them have come or a signal does; then says what came.
-pub(crate) fn run(args: &SubscribeArgs, run_dir: Option<&Path>, signals: &Signals) -> Result<(), Failure> {
-    let mut progress = Progress::start(&args.report)?;
+pub(crate) fn run(
+    args: &SubscribeArgs,
+    run_dir: Option<&Path>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let mut progress = Progress::start(&args.report, console)?;
     let mut receiver = Receiver::new(args, signals);
     signals
         .insist()
@@ -32,9 +38,9 @@ pub(crate) fn run(args: &SubscribeArgs, run_dir: Option<&Path>, signals: &Signal
     let text = progress.finish(&args.key, &report, args.json)?;
     // The video has standard output to itself.
     if args.y4m == Some(Stream::Standard) {
-        print_error(&text);
+        console.say(&text);
     } else {
-        print(&text)?;
+        console.print(&text, signals)?;
     }
     end?;
     match report {
@@ -91,7 +97,7 @@ impl<'a> Receiver<'a> {
         Self { args, signals, stats: Stats::new(args.check_seq), sink: None, copy: Vec::new() }
     }
 
-    fn run(&mut self, subscriber: &mut Subscriber, progress: &mut Progress) -> Result<End, Failure> {
+    fn run(&mut self, subscriber: &mut Subscriber, progress: &mut Progress<'_>) -> Result<End, Failure> {
         while Some(self.stats.frames()) != self.args.frames {
             let frame = match self.next(subscriber, progress)? {
                 ControlFlow::Continue(frame) => frame,
@@ -108,7 +114,7 @@ impl<'a> Receiver<'a> {
     fn next(
         &mut self,
         subscriber: &mut Subscriber,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<ControlFlow<End, Frame>, Failure> {
         let start = Instant::now();
         loop {
@@ -148,7 +154,7 @@ impl<'a> Receiver<'a> {
         &mut self,
         event: StreamEvent,
         subscriber: &Subscriber,
-        progress: &Progress,
+        progress: &Progress<'_>,
     ) -> Result<ControlFlow<()>, Failure> {
         let key = &self.args.key;
         match event {

@@ -21,13 +21,16 @@ pub(crate) struct Conn<S> {
     pub(crate) session: S,
     socket: UnixStream,
     fds: VecDeque<OwnedFd>,
+    /// Descriptors were lost because this process may not have more (D-22). Nothing is read any more: whoever drives this
+    /// says so to both sides.
+    pub(crate) has_lost_descriptors: bool,
 }
 
 impl<S: Session<Fd = OwnedFd>> Conn<S> {
     /// A connection over a socket, which becomes non-blocking.
     pub(crate) fn new(socket: UnixStream, session: S) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { session, socket, fds: VecDeque::new() })
+        Ok(Self { session, socket, fds: VecDeque::new(), has_lost_descriptors: false })
     }
 
     /// Reads what there is, within a budget, and sends what the session answers.
@@ -41,7 +44,7 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
     fn receive(&mut self, now: Instant) -> Turn {
         let mut buffer = [0; 2048];
         for _ in 0..READ_BUDGET {
-            if self.session.is_closed() {
+            if self.session.is_closed() || self.has_lost_descriptors {
                 return Turn::Idle;
             }
             match fdpass::recv(&self.socket, &mut buffer, &mut self.fds) {
@@ -51,7 +54,11 @@ impl<S: Session<Fd = OwnedFd>> Conn<S> {
                 }
                 Ok(n) => self.session.handle_bytes(now, buffer.get(..n).unwrap_or_default(), &mut self.fds),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Idle,
-                // Reset, or a control message that was cut off (D-22): nothing that follows can be trusted.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    self.has_lost_descriptors = true;
+                    return Turn::Idle;
+                }
+                // Reset.
                 Err(_) => {
                     self.session.handle_eof(now);
                     return Turn::Idle;

@@ -15,6 +15,7 @@ use cuframes_core::session::Closed;
 use cuframes_core::wire::meta::MetaError;
 use cuframes_core::{Backend, Gone, Key, Misuse, Refused, Violation};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::host::HostError;
 
@@ -147,6 +148,13 @@ pub enum Error {
         /// The most bytes it may have.
         max: usize,
     },
+    /// File descriptors that the publisher sent did not arrive, because this process may not have more (D-22).
+    DescriptorsLost {
+        /// The stream.
+        key: Key,
+        /// How many it may have; `None` if there is no limit.
+        limit: Option<u64>,
+    },
     /// The operating system refused something that is not about a file: a socket, an event loop, a thread.
     System {
         /// The stream.
@@ -190,7 +198,7 @@ impl Error {
             Self::NotFound { .. } => ErrorCode::NOT_FOUND,
             Self::PermissionDenied { .. } | Self::Untrusted { .. } => ErrorCode::PERMISSION,
             Self::NoSpace { .. } => ErrorCode::OUT_OF_MEMORY,
-            Self::System { .. } | Self::Io { .. } => ErrorCode::IO,
+            Self::DescriptorsLost { .. } | Self::System { .. } | Self::Io { .. } => ErrorCode::IO,
         }
     }
 
@@ -219,6 +227,11 @@ impl Error {
     /// The operating system refused something about stream `key`: we could not `what` (a verb with its object).
     pub(crate) fn system(key: &Key, what: &'static str, source: impl Into<io::Error>) -> Self {
         Self::System { key: key.clone(), what, source: source.into() }
+    }
+
+    /// Descriptors for stream `key` did not arrive.
+    pub(crate) fn descriptors_lost(key: &Key) -> Self {
+        Self::DescriptorsLost { key: key.clone(), limit: getrlimit(Resource::Nofile).current }
     }
 
     /// The session of stream `key` ended like this.
@@ -322,6 +335,14 @@ impl fmt::Display for Error {
                 "{} is longer than the {max} bytes of a socket path; set CUFRAMES_RUN_DIR to a shorter one",
                 path.display()
             ),
+            Self::DescriptorsLost { key, limit } => {
+                write!(f, "stream {key}: file descriptors of the stream did not arrive: ")?;
+                match limit {
+                    Some(limit) => write!(f, "this process may have {limit} open files")?,
+                    None => f.write_str("this process may have no more open files")?,
+                }
+                f.write_str("; raise the limit (ulimit -n) or close some")
+            }
             Self::System { key, what, source } => {
                 write!(f, "stream {key}: can't {what}: {source}")?;
                 remedy(source).map_or(Ok(()), |remedy| write!(f, "; {remedy}"))

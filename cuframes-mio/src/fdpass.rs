@@ -32,34 +32,33 @@ pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) 
 }
 
 /// Receives bytes into `buf` and says how many, 0 at the end of the stream. Descriptors that come with them are added
-/// to `fds`; they are closed on exec.
+/// to `fds`; they are closed on exec. Of a peer that sends more of them than any message needs only the first are taken.
 ///
 /// # Errors
-/// `WouldBlock` if there is nothing now. `InvalidData` if descriptors were lost on the way (`MSG_CTRUNC`): the peer sent
-/// more than any message needs, or this process may not open more; those that did arrive are closed.
+/// `WouldBlock` if there is nothing now. `InvalidData` if descriptors were lost on the way because this process may not
+/// have more (`MSG_CTRUNC`); those that did arrive are closed.
 pub(crate) fn recv(socket: impl AsFd, buf: &mut [u8], fds: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = retry_on_intr(|| {
         recvmsg(&socket, &mut [IoSliceMut::new(buf)], &mut control, RecvFlags::CMSG_CLOEXEC)
     })?;
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        // Dropping `control` closes what is in it.
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "file descriptors from the peer were lost; is the limit on open files (ulimit -n) reached?",
-        ));
-    }
+    let before = fds.len();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             fds.extend(rights);
         }
     }
+    // With all the room used the peer has sent too many, and what we have of them is enough to refuse it.
+    if received.flags.contains(ReturnFlags::CTRUNC) && fds.len() - before < MAX_FDS {
+        fds.truncate(before);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "file descriptors from the peer were lost"));
+    }
     Ok(received.bytes)
 }
 
-/// Room for descriptors in one receive. Our messages carry one each; more are taken so that it is the session that
-/// refuses them, with the reason.
+/// Room for descriptors in one receive. Our messages carry one each, and over a whole connection fewer go than this: more
+/// are taken so that it is the session that refuses them, with the reason.
 const MAX_FDS: usize = 32;
 
 #[cfg(test)]

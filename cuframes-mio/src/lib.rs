@@ -35,6 +35,12 @@
 //!
 //! [`ServedPublisher`] and [`Subscriber::next`] block. In an event loop use [`Publisher`] and [`Subscriber`] as an
 //! [`EventSource`] of your own mio `Poll`, or as one file descriptor in a [`Pollable`].
+//!
+//! # Events
+//!
+//! What happens is told through [`tracing`], by the thread that serves the stream or calls the subscriber. A `tracing` subscriber
+//! that blocks, because nobody reads where it writes, holds that thread up: nobody can join or leave, and no deadline is
+//! kept. So it must not: give it a queue that drops what it has no room for, such as `tracing-appender`'s `non_blocking`.
 
 //!
 //! # Memory of a device

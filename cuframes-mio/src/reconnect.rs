@@ -77,6 +77,7 @@ pub(crate) fn may_pass(error: &Error) -> bool {
         | Error::Busy { .. }
         | Error::NoSpace { .. }
         | Error::System { .. }
+        | Error::DescriptorsLost { .. }
         | Error::Io { .. }
         // A socket appears before its group may use it (D-15).
         | Error::PermissionDenied { .. }

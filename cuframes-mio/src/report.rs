@@ -2,7 +2,7 @@
 //!
 //! Every event has the stream's key; those about a peer have its process, and its name or user. `info` is for what is
 //! meant to happen, `warn` for peers that are sent away, `error` for what the operator has to act on. The hot path says
-//! nothing.
+//! nothing. Whoever listens must not block: these are events of the thread that serves.
 
 use std::fmt::Display;
 use std::io;

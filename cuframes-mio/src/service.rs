@@ -5,10 +5,10 @@
 
 use std::array;
 use std::fmt::Display;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::{io, mem};
 
 use cuframes_core::error::ErrorCode;
 use cuframes_core::ring::Accusation;
@@ -219,6 +219,9 @@ impl Service {
     /// Sends what a session wants sent, does what its events ask for, and drops the connection when it is closed.
     fn settle(&mut self, now: Instant, index: usize) {
         while let Some(peer) = self.peer(index) {
+            if mem::take(&mut peer.conn.has_lost_descriptors) {
+                peer.conn.session.expel(now, ErrorCode::IO, NO_DESCRIPTORS);
+            }
             // Before the events: sending may fail, and that is one more event.
             peer.conn.flush(now);
             match peer.conn.session.poll_event() {

@@ -1,7 +1,7 @@
 //! [`Subscription`]: one connection to one publisher, from HELLO to its end.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{io, mem};
 
 use cuframes_core::error::ErrorCode;
 use cuframes_core::gpu::Import;
@@ -122,6 +122,9 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
     }
 
     fn settle(&mut self, now: Instant, registration: Option<&Registration>) {
+        if mem::take(&mut self.conn.has_lost_descriptors) {
+            self.give_up(now, Error::descriptors_lost(self.arrivals.key()));
+        }
         while let Some(event) = self.conn.session.poll_event() {
             match event {
                 SubscriberEvent::Stream(stream) => self.arrivals.stream = Some(stream),

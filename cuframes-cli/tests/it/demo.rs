@@ -9,19 +9,19 @@ use rustix::process::Signal;
 use crate::stage::{Process, Stage, wait_until};
 
 /// A demo whose private directory is in the place of this test.
-fn demo(stage: &Stage, options: &str) -> Command {
+pub(crate) fn demo(stage: &Stage, options: &str) -> Command {
     let mut command = stage.cuframes(&format!("demo {options}"));
     fs::create_dir_all(stage.path("tmp")).unwrap();
     command.env("TMPDIR", stage.path("tmp"));
     command
 }
 
-fn private_dirs(stage: &Stage) -> Vec<PathBuf> {
+pub(crate) fn private_dirs(stage: &Stage) -> Vec<PathBuf> {
     fs::read_dir(stage.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 /// The region of the demo whose private directory this is.
-fn region(private: &Path) -> PathBuf {
+pub(crate) fn region(private: &Path) -> PathBuf {
     PathBuf::from("/dev/shm").join(private.file_name().unwrap())
 }
 

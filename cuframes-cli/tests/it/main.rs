@@ -9,9 +9,11 @@
     reason = "a failure ends the test, which says what it skips"
 )]
 
+mod blocked;
 mod demo;
 mod ends;
 mod errors;
+mod hangs;
 mod reconnect;
 mod stage;
 mod videos;

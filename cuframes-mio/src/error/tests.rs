@@ -17,6 +17,7 @@ fn every_error_is_one_line_that_names_the_stream_or_the_file_and_has_a_code() {
         (Error::NotFound { key: key(), looked_in: vec![path(), path()] }, ErrorCode::NOT_FOUND),
         (Error::io("open", &path(), Errno::ACCESS), ErrorCode::PERMISSION),
         (Error::io("open", &path(), Errno::MFILE), ErrorCode::IO),
+        (Error::descriptors_lost(&key()), ErrorCode::IO),
         (Error::NoSpace { path: path(), needed: 7424, available: Some(4096) }, ErrorCode::OUT_OF_MEMORY),
         (Error::PathTooLong { path: path(), max: 107 }, ErrorCode::INVALID_ARGUMENT),
         (Error::Untrusted { path: path(), problem: Distrust::NotADirectory }, ErrorCode::PERMISSION),

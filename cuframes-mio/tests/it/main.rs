@@ -14,6 +14,7 @@ mod claims;
 mod common;
 mod conformance_publisher;
 mod conformance_subscriber;
+mod descriptors;
 mod embed;
 mod events;
 mod evictions;
