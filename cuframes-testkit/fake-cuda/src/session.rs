@@ -81,7 +81,8 @@ impl Session {
             }
         }
         let used_file = new_file(&dir.join("used"))?;
-        flock(&used_file, FlockOperation::NonBlockingLockExclusive)?;
+        // Another process may be looking at it just now.
+        flock(&used_file, FlockOperation::LockExclusive)?;
         Ok(Self { root, usual_root, dir, used_file, used: Mutex::new(vec![0; devices]) })
     }
 

@@ -1,5 +1,6 @@
 //! A made-up machine, and processes on it that are drivers in this one.
 
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -41,6 +42,12 @@ impl Machine {
         let mut config = self.config();
         change(&mut config);
         Process { driver: Driver::new(config).unwrap(), _dir: Arc::clone(&self.dir) }
+    }
+
+    /// Where a file of a process is.
+    pub(crate) fn find(&self, name: &str) -> PathBuf {
+        let dirs = std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path().join(name));
+        dirs.into_iter().find(|path| path.exists()).unwrap()
     }
 
     /// What lies in the shared directory.
