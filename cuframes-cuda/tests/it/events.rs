@@ -130,6 +130,20 @@ fn a_notification_that_is_refused_is_dropped_without_having_been_called() {
 }
 
 #[test]
+fn who_waits_is_told_when_the_question_fails() {
+    alone_with(&[("FAKE_CUDA_FAIL", "cuEventQuery@*=719")], || {
+        let cuda = Cuda::open_as(0, Backend::CUDA_VMM).unwrap();
+        let stream = cuda.stream().unwrap();
+        let (resume, is_resumed) = mpsc::channel::<()>();
+        cuda.notify(&stream, Box::new(move || is_resumed.recv().unwrap())).unwrap();
+        let error = cuda.synchronize(&stream, PATIENCE).unwrap_err();
+        assert_eq!((error.call(), error.native()), (Call::Synchronize, Some(719)));
+        assert!(error.to_string().contains("cuEventQuery"), "{error}");
+        resume.send(()).unwrap();
+    });
+}
+
+#[test]
 fn streams_and_events_of_another_device_are_refused() {
     alone_with(&[("FAKE_CUDA_DEVICES", "2")], || {
         let [one, two] = [0, 1].map(|ordinal| Cuda::open_as(ordinal, Backend::CUDA_IPC).unwrap());

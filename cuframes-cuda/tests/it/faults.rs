@@ -138,7 +138,10 @@ fn let_every_call_fail(backend: Backend, offer: Option<&Offer>) {
             assert!(report.violations.iter().all(expected), "{fault}: {report:?}");
             assert!([StillOpen::default(), kept].contains(&report.open), "{fault}: {report:?}");
         }
-        assert_eq!(is_told, !NOBODY_IS_TOLD.contains(&name), "{symbol}, which is called {count} times");
+        // How often that is asked depends on the time; there is a test of its own for it.
+        if name != "cuEventQuery" {
+            assert_eq!(is_told, !NOBODY_IS_TOLD.contains(&name), "{symbol}, which is called {count} times");
+        }
     }
 }
 
