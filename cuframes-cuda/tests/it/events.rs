@@ -9,7 +9,7 @@ use cuframes_core::error::ErrorCode;
 use cuframes_core::gpu::{Call, Device as _, Export as _, GpuError as _, Import as _};
 use cuframes_cuda::Cuda;
 
-use crate::double::{PATIENCE, alone, alone_with, reports_of};
+use crate::double::{PATIENCE, alone, alone_with, check, reports_of};
 use crate::memory::ring;
 use crate::remote::{Exporter, Importer};
 
@@ -40,7 +40,7 @@ fn who_waits_for_an_exporter_that_was_killed_gets_a_timeout() {
     });
     // Who was killed reports nothing.
     for report in reports.iter().flatten() {
-        assert!(report.is_clean(), "{report:?}");
+        check(report);
     }
 }
 
