@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::code::{Code, Result};
 use crate::device::IPC_EVENTS;
 use crate::driver::{Call, State};
-use crate::session::{is_locked, new_file, open_shared};
+use crate::session::{new_file, open_shared, stays_locked};
 use crate::stream::Work;
 
 /// An event that has a handle in this process.
@@ -71,7 +71,7 @@ impl Call<'_> {
     pub fn event_destroy(&self, handle: u64) -> Result<()> {
         let event = self.state().events.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
         if let Origin::Exported { id, waiters } = event.origin {
-            if is_locked(&File::open(&waiters)?)? {
+            if stays_locked(&File::open(&waiters)?)? {
                 self.violation("another process waits for this event");
             }
             event.cells.destroy()?;

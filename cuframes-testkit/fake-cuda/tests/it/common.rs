@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake_cuda::{Call, Code, Config, Driver, EntryPoint, HostSource, Report, Result, When};
 use tempfile::TempDir;
@@ -171,11 +171,9 @@ impl Gate {
 
 /// Waits for what must come to pass.
 pub(crate) fn until(what: impl Fn() -> bool) {
-    for _ in 0..60_000 {
-        if what() {
-            return;
-        }
+    let start = Instant::now();
+    while !what() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never happened");
         thread::sleep(Duration::from_millis(1));
     }
-    panic!("it never happened");
 }
