@@ -58,6 +58,8 @@ pub(crate) struct DemoArgs {
     pub(crate) fps: Rate,
     #[command(flatten)]
     pub(crate) ring: RingArgs,
+    #[command(flatten)]
+    pub(crate) memory: BackendArgs,
     /// End the demo when one of its processes has said nothing for this long
     #[arg(long, value_name = "SECS", default_value = "20", value_parser = seconds)]
     pub(crate) patience: Duration,
@@ -80,6 +82,8 @@ pub(crate) struct PublishArgs {
     pub(crate) frames: Option<u64>,
     #[command(flatten)]
     pub(crate) ring: RingArgs,
+    #[command(flatten)]
+    pub(crate) memory: BackendArgs,
     /// Publish the first frame only when this many subscribers are there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
     pub(crate) wait_for: Option<u8>,
@@ -116,6 +120,7 @@ pub(crate) struct SourceArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("backend", |backend| backend.default_value("auto")))]
 pub(crate) struct SubscribeArgs {
     /// Name of the stream
     pub(crate) key: Key,
@@ -151,11 +156,48 @@ pub(crate) struct SubscribeArgs {
     /// Hold each frame for this long, to play a slow consumer
     #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds, hide_default_value = true)]
     pub(crate) delay: Duration,
+    #[command(flatten)]
+    pub(crate) memory: BackendArgs,
     /// Print one JSON object at the end
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
+}
+
+/// Where frames are.
+#[derive(Args, Debug)]
+pub(crate) struct BackendArgs {
+    /// Where the frames are
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "host")]
+    pub(crate) backend: MemoryKind,
+    /// Which GPU, counted from 0 as in CUDA_VISIBLE_DEVICES
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) device: i32,
+}
+
+/// Kinds of memory for frames.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MemoryKind {
+    /// Host memory
+    Host,
+    /// GPU memory, shared over CUDA IPC handles: needs a common pid and ipc namespace
+    Cuda,
+    /// GPU memory, shared over file descriptors
+    CudaVmm,
+    /// Publish: a GPU's if one can be used, otherwise the host's. Subscribe: wherever the stream has them
+    Auto,
+}
+
+impl MemoryKind {
+    pub(crate) const fn in_words(self) -> &'static str {
+        match self {
+            Self::Host => "host memory",
+            Self::Cuda => "GPU memory over IPC handles",
+            Self::CudaVmm => "GPU memory over file descriptors",
+            Self::Auto => "memory of a GPU if there is one",
+        }
+    }
 }
 
 /// The ring that a publisher makes.
@@ -298,6 +340,7 @@ EXAMPLES:
   cuframes demo
   cuframes demo --subscribers 8 --policy strict-wait --ring 4
   cuframes demo --size 1280x720 --fps 60 --frames 600 --json
+  cuframes demo --backend cuda-vmm
 
 SIGINT, SIGTERM and SIGHUP (the terminal was closed) end it with all its processes; those that don't end within 5 seconds, or \
 before a second signal, are killed.
@@ -307,6 +350,7 @@ const PUBLISH_EXAMPLES: &str = "\
 EXAMPLES:
   cuframes publish cam0 --pattern bars --size 1920x1080 --fps 30
   cuframes publish cam0 --pattern seq --policy strict-wait --wait-for 2 --frames 1000
+  cuframes publish cam0 --pattern bars --backend auto
   ffmpeg -i in.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
   ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
 

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use cuframes_core::{Key, Policy, SubscriberMode};
 use serde::Serialize;
 
-use crate::args::{DemoArgs, Pattern, RingArgs};
+use crate::args::{BackendArgs, DemoArgs, Pattern, RingArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::output::{REFRESH, json};
@@ -45,7 +46,10 @@ pub(crate) fn run(
 
 /// Names and arguments of the processes, the publisher first.
 fn commands(args: &DemoArgs, key: &Key) -> Vec<(String, Vec<String>)> {
-    let DemoArgs { subscribers, frames, size, format, fps, ring: RingArgs { slots, policy }, .. } = args;
+    let DemoArgs { subscribers, frames, size, format, fps, ring: RingArgs { slots, policy }, memory, .. } =
+        args;
+    let BackendArgs { backend, device } = memory;
+    let backend = backend.to_possible_value().map_or(String::new(), |value| value.get_name().to_string());
     // A publisher that waits for everybody lets everybody take every frame.
     let mode = match *policy {
         Policy::STRICT_WAIT => SubscriberMode::STRICT_ORDER,
@@ -53,11 +57,13 @@ fn commands(args: &DemoArgs, key: &Key) -> Vec<(String, Vec<String>)> {
     };
     let publisher = format!(
         "publish {key} --pattern seq --size {size} --format {format} --fps {fps} --frames {frames} \
-         --ring {slots} --policy {policy} --wait-for {subscribers} --wait-timeout {START_SECS}"
+         --ring {slots} --policy {policy} --wait-for {subscribers} --wait-timeout {START_SECS} --backend {backend} --device {device}"
     );
     let subscriber = |n| {
         let name = format!("subscriber-{n}");
-        let line = format!("subscribe {key} --name {name} --mode {mode} --check-seq --timeout {START_SECS}");
+        let line = format!(
+            "subscribe {key} --name {name} --mode {mode} --check-seq --timeout {START_SECS} --device {device}"
+        );
         (name, line)
     };
     [("publisher".to_string(), publisher)]
@@ -152,8 +158,8 @@ impl<'a> Outcome<'a> {
 
 /// The table at the end.
 fn summary(args: &DemoArgs, workers: &[Worker]) -> String {
-    let DemoArgs { size, format, ring: RingArgs { slots, policy }, .. } = args;
-    let title = format!("{format} {size}, ring {slots}, {policy}, host memory");
+    let DemoArgs { size, format, ring: RingArgs { slots, policy }, memory, .. } = args;
+    let title = format!("{format} {size}, ring {slots}, {policy}, {}", memory.backend.in_words());
     [title, HEADER.into()].into_iter().chain(workers.iter().map(row)).collect::<Vec<_>>().join("\n")
 }
 

@@ -8,6 +8,7 @@ mod console;
 mod convert;
 mod demo;
 mod error;
+mod memory;
 mod output;
 mod pattern;
 mod place;

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use cuframes_core::FrameMeta;
 use cuframes_core::wire::ShutdownReason;
-use cuframes_mio::{Accusation, Leave, Member, MemberEvent, Publisher, ServedPublisher};
+use cuframes_mio::{Accusation, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
 
-use crate::args::PublishArgs;
+use crate::args::{MemoryKind, PublishArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
+use crate::memory::{self, Canvas};
 use crate::output::{Progress, REFRESH};
 use crate::rate::Pacer;
 use crate::signals::Signals;
@@ -28,28 +29,72 @@ pub(crate) fn run(
         Err(_) if signals.raised() => return Ok(()),
         source => source?,
     };
-    let mut publisher = create(args, run_dir, *source.meta())?;
-    let published = stream(args, &mut source, &mut publisher, &mut progress, signals);
+    let published = match args.memory.backend {
+        MemoryKind::Host => publish(args, run_dir, host(args), &mut source, &mut progress, signals),
+        MemoryKind::Auto => match memory::open(&args.key, &args.memory) {
+            Ok(cuda) => {
+                progress.say(&format!(
+                    "cuframes: stream {}: frames are {}",
+                    args.key,
+                    memory::describe(&cuda)
+                ));
+                publish(args, run_dir, cuda, &mut source, &mut progress, signals)
+            }
+            Err(cause) => {
+                progress.say(&format!("cuframes: {cause}; frames are in host memory"));
+                publish(args, run_dir, host(args), &mut source, &mut progress, signals)
+            }
+        },
+        _ => {
+            let cuda = memory::open(&args.key, &args.memory)?;
+            publish(args, run_dir, cuda, &mut source, &mut progress, signals)
+        }
+    }?;
+    console.print(&progress.finish(&args.key, &published, false)?, signals)
+}
+
+fn host(args: &PublishArgs) -> HostMemory {
+    HostMemory::new(args.key.clone())
+}
+
+/// Publishes frames in this memory.
+fn publish<B: Canvas>(
+    args: &PublishArgs,
+    run_dir: Option<&Path>,
+    backend: B,
+    source: &mut Source<'_>,
+    progress: &mut Progress<'_>,
+    signals: &Signals,
+) -> Result<Published, Failure> {
+    let mut kept = backend.kept()?;
+    let mut publisher = create(args, run_dir, backend, *source.meta())?;
+    let published = stream(args, source, &mut publisher, &mut kept, progress, signals);
     let reason = if published.is_ok() { ShutdownReason::NORMAL } else { ShutdownReason::ERROR };
     let shut_down = publisher.shut_down(reason).map_err(|error| failed!("{error}"));
     let published = published?;
     shut_down?;
-    console.print(&progress.finish(&args.key, &published, false)?, signals)
+    Ok(published)
 }
 
-fn create(args: &PublishArgs, run_dir: Option<&Path>, meta: FrameMeta) -> Result<ServedPublisher, Failure> {
+fn create<B: Canvas>(
+    args: &PublishArgs,
+    run_dir: Option<&Path>,
+    backend: B,
+    meta: FrameMeta,
+) -> Result<ServedPublisher<B>, Failure> {
     let mut builder =
         Publisher::builder(args.key.clone(), meta).ring_size(args.ring.slots).policy(args.ring.policy);
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
-    builder.create().and_then(Publisher::serve).map_err(|error| failed!("{error}"))
+    builder.create_on(backend).and_then(Publisher::serve).map_err(|error| failed!("{error}"))
 }
 
-fn stream(
+fn stream<B: Canvas>(
     args: &PublishArgs,
     source: &mut Source<'_>,
-    publisher: &mut ServedPublisher,
+    publisher: &mut ServedPublisher<B>,
+    kept: &mut B::Kept,
     progress: &mut Progress<'_>,
     signals: &Signals,
 ) -> Result<Published, Failure> {
@@ -80,10 +125,9 @@ fn stream(
         if signals.raised() {
             break End::Signal;
         }
-        let mut claim = publisher.claim().map_err(|error| failed!("{error}"))?;
+        let claim = publisher.claim().map_err(|error| failed!("{error}"))?;
         let seq = claim.seq();
-        picture.write(&meta, seq, claim.bytes_mut());
-        claim.commit();
+        B::publish(claim, kept, |frame| picture.write(&meta, seq, frame))?;
         frames += 1;
         last = Instant::now();
         say_who_was_evicted(publisher, progress);
@@ -94,7 +138,7 @@ fn stream(
     Ok(report(publisher, frames, fps(frames.saturating_sub(1), last - start), Some(end)))
 }
 
-fn say_who_was_evicted(publisher: &mut ServedPublisher, progress: &Progress<'_>) {
+fn say_who_was_evicted<B: Canvas>(publisher: &mut ServedPublisher<B>, progress: &Progress<'_>) {
     while let Some(event) = publisher.poll_event() {
         if let MemberEvent::Left(Member { name, pid, .. }, Leave::Evicted(of)) = event {
             let why = match of {
@@ -106,14 +150,14 @@ fn say_who_was_evicted(publisher: &mut ServedPublisher, progress: &Progress<'_>)
     }
 }
 
-fn report(publisher: &ServedPublisher, frames: u64, fps: f64, end: Option<End>) -> Published {
+fn report<B: Canvas>(publisher: &ServedPublisher<B>, frames: u64, fps: f64, end: Option<End>) -> Published {
     Published { frames, fps, subscribers: publisher.members().len(), end }
 }
 
 /// Waits until as many subscribers are there as `--wait-for` says, or for a signal.
-fn wait_for_subscribers(
+fn wait_for_subscribers<B: Canvas>(
     args: &PublishArgs,
-    publisher: &ServedPublisher,
+    publisher: &ServedPublisher<B>,
     progress: &mut Progress<'_>,
     signals: &Signals,
 ) -> Result<(), Failure> {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Gone};
-use cuframes_mio::{Error, Frame, Reconnect, StreamEvent, Subscriber};
+use cuframes_mio::{Error, Frame, HostMemory, Reconnect, StreamEvent, Subscriber};
 
-use crate::args::{Stream, SubscribeArgs};
+use crate::args::{MemoryKind, Stream, SubscribeArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
+use crate::memory::{self, View, unreadable};
 use crate::output::{Progress, REFRESH};
 use crate::pattern::is_seq;
 use crate::signals::Signals;
@@ -29,9 +30,10 @@ pub(crate) fn run(
     signals
         .insist()
         .map_err(|error| failed!("can't handle signals: {error}; raise the limits (ulimit -u)"))?;
-    let end = match connect(args, run_dir, signals)? {
-        Some(mut subscriber) => receiver.run(&mut subscriber, &mut progress),
-        None => Ok(End::Signal),
+    let end = match receiver.receive(run_dir, &mut progress) {
+        // Not subscribed yet: there is nothing to report.
+        Err(failure) if receiver.stats.frames() == 0 && !receiver.has_attached => return Err(failure),
+        end => end,
     };
     let reason = *end.as_ref().unwrap_or(&End::Failure);
     let report = receiver.stats.report(Some(reason));
@@ -53,30 +55,31 @@ pub(crate) fn run(
 }
 
 /// Waits for the stream to appear, unless the subscriber does so itself. `None` if a signal came first.
-fn connect(
+fn connect<B: View>(
     args: &SubscribeArgs,
     run_dir: Option<&Path>,
+    backend: B,
     signals: &Signals,
-) -> Result<Option<Subscriber>, Failure> {
+) -> Result<Option<Subscriber<B>>, Failure> {
     let mut builder = Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode);
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
     if args.reconnect {
-        let started = builder.reconnect(Reconnect::default()).start();
-        return started.map(Some).map_err(|error| failed!("{error}"));
+        let started = builder.reconnect(Reconnect::default()).start_on(backend);
+        return started.map(Some).map_err(|error| unreadable(&error));
     }
     let (start, timeout) = (Instant::now(), args.timeout.unwrap_or(DEFAULT_TIMEOUT));
     loop {
         let left = timeout.saturating_sub(start.elapsed()).max(RETRY);
-        match builder.clone().timeout(left).connect() {
+        match builder.clone().timeout(left).connect_on(backend.clone()) {
             Ok(subscriber) => return Ok(Some(subscriber)),
             Err(Error::NotFound { .. }) if start.elapsed() < timeout => {
                 if signals.wait(RETRY) {
                     return Ok(None);
                 }
             }
-            Err(error) => return Err(failed!("{error}")),
+            Err(error) => return Err(unreadable(&error)),
         }
     }
 }
@@ -88,22 +91,69 @@ struct Receiver<'a> {
     stats: Stats,
     /// From the first publisher on, if a video is written.
     sink: Option<Y4mSink>,
-    /// For frames that can't be looked at where they are.
-    copy: Vec<u8>,
+    /// A publisher has taken us.
+    has_attached: bool,
 }
 
 impl<'a> Receiver<'a> {
     fn new(args: &'a SubscribeArgs, signals: &'a Signals) -> Self {
-        Self { args, signals, stats: Stats::new(args.check_seq), sink: None, copy: Vec::new() }
+        Self { args, signals, stats: Stats::new(args.check_seq), sink: None, has_attached: false }
     }
 
-    fn run(&mut self, subscriber: &mut Subscriber, progress: &mut Progress<'_>) -> Result<End, Failure> {
+    /// Subscribes to frames in the memory that the arguments name: with `auto` wherever they are, also when the next
+    /// publisher has them elsewhere.
+    fn receive(&mut self, run_dir: Option<&Path>, progress: &mut Progress<'_>) -> Result<End, Failure> {
+        let SubscribeArgs { key, memory, .. } = self.args;
+        let is_auto = memory.backend == MemoryKind::Auto;
+        let mut on_device = matches!(memory.backend, MemoryKind::Cuda | MemoryKind::CudaVmm);
+        let mut has_changed = false;
+        loop {
+            let frames = self.stats.frames();
+            let end = if on_device {
+                let cuda = memory::open(key, memory);
+                let cuda = cuda.map_err(|failure| match has_changed {
+                    true => failed!("{failure}; the frames are in no memory that can be read without one"),
+                    false => failure,
+                });
+                self.receive_from(cuda?, run_dir, progress)
+            } else {
+                self.receive_from(HostMemory::new(key.clone()), run_dir, progress)
+            };
+            match end {
+                // In neither kind of memory: that is the end.
+                Err(Failure::Elsewhere(_)) if is_auto && (!has_changed || self.stats.frames() > frames) => {
+                    (on_device, has_changed) = (!on_device, true);
+                }
+                end => return end,
+            }
+        }
+    }
+
+    fn receive_from<B: View>(
+        &mut self,
+        backend: B,
+        run_dir: Option<&Path>,
+        progress: &mut Progress<'_>,
+    ) -> Result<End, Failure> {
+        let mut kept = backend.kept()?;
+        match connect(self.args, run_dir, backend, self.signals)? {
+            Some(mut subscriber) => self.run(&mut subscriber, &mut kept, progress),
+            None => Ok(End::Signal),
+        }
+    }
+
+    fn run<B: View>(
+        &mut self,
+        subscriber: &mut Subscriber<B>,
+        kept: &mut B::Kept,
+        progress: &mut Progress<'_>,
+    ) -> Result<End, Failure> {
         while Some(self.stats.frames()) != self.args.frames {
             let frame = match self.next(subscriber, progress)? {
                 ControlFlow::Continue(frame) => frame,
                 ControlFlow::Break(end) => return Ok(end),
             };
-            if self.take(frame)?.is_break() {
+            if self.take(frame, kept)?.is_break() {
                 return Ok(End::ClosedPipe);
             }
         }
@@ -111,11 +161,11 @@ impl<'a> Receiver<'a> {
     }
 
     /// Waits for the next frame, or for the end.
-    fn next(
+    fn next<B: View>(
         &mut self,
-        subscriber: &mut Subscriber,
+        subscriber: &mut Subscriber<B>,
         progress: &mut Progress<'_>,
-    ) -> Result<ControlFlow<End, Frame>, Failure> {
+    ) -> Result<ControlFlow<End, Frame<B>>, Failure> {
         let start = Instant::now();
         loop {
             if self.signals.raised() {
@@ -144,16 +194,16 @@ impl<'a> Receiver<'a> {
                 Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
                     return Ok(ControlFlow::Break(End::Stream));
                 }
-                Err(error) => return Err(failed!("{error}")),
+                Err(error) => return Err(unreadable(&error)),
             }
         }
     }
 
     /// A publisher came or went. Answers `Break` if nobody reads the video.
-    fn handle(
+    fn handle<B: View>(
         &mut self,
         event: StreamEvent,
-        subscriber: &Subscriber,
+        subscriber: &Subscriber<B>,
         progress: &Progress<'_>,
     ) -> Result<ControlFlow<()>, Failure> {
         let key = &self.args.key;
@@ -164,6 +214,7 @@ impl<'a> Receiver<'a> {
             StreamEvent::Attached { publisher, meta, format_changed, .. } => {
                 let reconnects = subscriber.stats().reconnects;
                 self.stats.joined(subscriber.bit(), reconnects);
+                self.has_attached = true;
                 let FrameMeta { format, width, height, .. } = meta;
                 if reconnects > 0 {
                     let pid = publisher.map_or(String::new(), |pid| format!(" (pid {pid})"));
@@ -191,7 +242,7 @@ impl<'a> Receiver<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn stalled(&self, subscriber: &Subscriber, timeout: Duration) -> Failure {
+    fn stalled<B: View>(&self, subscriber: &Subscriber<B>, timeout: Duration) -> Failure {
         match subscriber.trouble() {
             Some(trouble) => failed!("{trouble} (waited for {timeout:?}, --timeout allows more)"),
             None => failed!(
@@ -202,7 +253,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Checks, writes and counts one frame. Answers `Break` if nobody reads the video any more.
-    fn take(&mut self, frame: Frame) -> Result<ControlFlow<()>, Failure> {
+    fn take<B: View>(&mut self, frame: Frame<B>, kept: &mut B::Kept) -> Result<ControlFlow<()>, Failure> {
         // The publisher stamps frames with the same clock.
         let latency_ns = cuframes_mio::now().as_nanos().saturating_sub(frame.pts_ns());
         let arrival = Arrival {
@@ -214,15 +265,7 @@ impl<'a> Receiver<'a> {
         if !self.args.delay.is_zero() {
             self.signals.wait(self.args.delay);
         }
-        let bytes = match frame.bytes() {
-            Some(bytes) => bytes,
-            None => {
-                self.copy.resize(frame.len(), 0);
-                // If it is overwritten meanwhile, releasing it says so.
-                let _ = frame.copy_to(&mut self.copy);
-                &self.copy
-            }
-        };
+        let bytes = B::look(&frame, kept)?;
         let is_torn = self.args.check_seq && !is_seq(bytes, arrival.seq);
         if let Some(sink) = &mut self.sink {
             sink.load(frame.meta(), bytes);

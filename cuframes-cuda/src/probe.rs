@@ -173,9 +173,9 @@ pub fn ipc(cuda: &Cuda, mut child: Command) -> Support {
         let stream = cuda.stream()?;
         cuda.copy_in(&stream, &mut pool, 0, &FRAME)?;
         cuda.record_event(&stream, &event)?;
-        Ok((cuda, pool, event, [memory.handle.0, handle.0]))
+        Ok((cuda, pool, event, stream, [memory.handle.0, handle.0]))
     };
-    let (cuda, pool, event, handles) = match export() {
+    let (cuda, pool, event, stream, handles) = match export() {
         Ok(exported) => exported,
         Err(error) => return Support::Fails(error),
     };
@@ -192,7 +192,10 @@ pub fn ipc(cuda: &Cuda, mut child: Command) -> Support {
         answer
     });
     drop(event);
-    match (answer, cuda.free_pool(pool)) {
+    // The child may have ended without having waited.
+    let finished = cuda.synchronize(&stream, PATIENCE);
+    let freed = cuda.free_pool(pool);
+    match (answer, finished.and(freed)) {
         (Err(error), _) => Support::Unknown { why: error.to_string() },
         (Ok(answer), _) if answer.is_empty() => {
             Support::Unknown { why: "the other process ended without an answer".to_owned() }

@@ -11,6 +11,7 @@
 )]
 
 mod faults;
+mod program;
 mod roles;
 mod share;
 mod stage;

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUpointer_attribute, CUuuid};
 
-use super::{Failed, Table};
+use super::{Failed, Table, from_c};
 
 impl Table {
     /// Lets the driver begin. Once is enough, more does no harm.
@@ -47,7 +47,7 @@ impl Table {
         let mut name: [c_char; NAME] = [0; NAME];
         // SAFETY: the driver checks the device, and writes at most as many bytes as it is told that there are.
         entry.check(unsafe { (entry.call)((&raw mut name).cast(), NAME_LEN, device) })?;
-        let bytes = name.iter().map(|c| c.cast_unsigned()).take_while(|byte| *byte != 0).collect::<Vec<u8>>();
+        let bytes = name.iter().map(|c| from_c(*c)).take_while(|byte| *byte != 0).collect::<Vec<u8>>();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -57,7 +57,7 @@ impl Table {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: the driver checks the device, and writes 16 bytes where there is room for them.
         entry.check(unsafe { (entry.call)(&raw mut uuid, device) })?;
-        Ok(uuid.bytes.map(c_char::cast_unsigned))
+        Ok(uuid.bytes.map(from_c))
     }
 
     /// A property of the device.

@@ -1,12 +1,12 @@
 //! Device memory: our own allocations, what a legacy IPC handle opens, and places in either.
 
-use std::ffi::{c_char, c_uint};
+use std::ffi::c_uint;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUipcMemHandle;
 
-use super::{Context, DeviceMemory, Failed, Mapped, Stream};
+use super::{Context, DeviceMemory, Failed, Mapped, Stream, from_c, to_c};
 
 /// Bytes of device memory that are there as long as what they belong to.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,7 @@ impl Imported {
         let _bound = context.bind()?;
         let entry = &context.table.cuIpcOpenMemHandle_v2;
         let mut ptr = 0;
-        let handle = CUipcMemHandle { reserved: handle.map(u8::cast_signed) };
+        let handle = CUipcMemHandle { reserved: handle.map(to_c) };
         // SAFETY: any 64 bytes may be tried, and the driver writes an address where there is room for one.
         entry.check(unsafe { (entry.call)(&raw mut ptr, handle, LAZY_ENABLE_PEER_ACCESS) })?;
         Ok(Self { context: Arc::clone(context), ptr, is_closed: false })
@@ -179,7 +179,7 @@ impl Context {
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: any number may be asked about, and the driver writes 64 bytes where there is room for them.
         entry.check(unsafe { (entry.call)(&raw mut handle, address) })?;
-        Ok(handle.reserved.map(c_char::cast_unsigned))
+        Ok(handle.reserved.map(from_c))
     }
 }
 

@@ -192,5 +192,16 @@ fn entry<F: Copy>(symbol: &'static str) -> Result<Entry<F>, Missing> {
     found.map(|call| Entry { name, call: *call }).map_err(|_| Missing::Function(name))
 }
 
+/// A byte as C has it, with or without a sign.
+const fn to_c(byte: u8) -> c_char {
+    c_char::from_ne_bytes([byte])
+}
+
+/// A byte of C's.
+const fn from_c(byte: c_char) -> u8 {
+    let [byte] = byte.to_ne_bytes();
+    byte
+}
+
 /// `CUDA_ERROR_NOT_READY`
 const NOT_READY: c_int = 600;

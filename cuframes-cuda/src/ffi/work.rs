@@ -1,6 +1,6 @@
 //! Streams and events.
 
-use std::ffi::{c_char, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUevent, CUipcEventHandle, CUstream};
 
-use super::{Context, Failed};
+use super::{Context, Failed, from_c, to_c};
 
 /// A stream.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Event {
         let _bound = context.bind()?;
         let entry = &context.table.cuIpcOpenEventHandle;
         let mut raw = ptr::null_mut();
-        let handle = CUipcEventHandle { reserved: handle.map(u8::cast_signed) };
+        let handle = CUipcEventHandle { reserved: handle.map(to_c) };
         // SAFETY: any 64 bytes may be tried, and the driver writes a pointer where there is room for one.
         entry.check(unsafe { (entry.call)(&raw mut raw, handle) })?;
         Ok(Self { context: Arc::clone(context), raw })
@@ -173,7 +173,7 @@ impl Event {
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         // SAFETY: the event lives as long as `self`, and the driver writes 64 bytes where there is room for them.
         entry.check(unsafe { (entry.call)(&raw mut handle, self.raw) })?;
-        Ok(handle.reserved.map(c_char::cast_unsigned))
+        Ok(handle.reserved.map(from_c))
     }
 
     pub(crate) const fn context(&self) -> &Arc<Context> {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fake_cuda::{Installation, Report};
+use fake_cuda::{EntryPoint as E, Installation, Report};
 
 /// Calls `body`, which must be a closure of a test, in a process that finds the double; what that, and those that it starts,
 /// leave open is a failure.
@@ -19,9 +19,25 @@ pub(crate) fn alone(body: impl FnOnce()) {
 pub(crate) fn alone_with(variables: &[(&str, &str)], body: impl FnOnce()) {
     if let Some((installation, _dir)) = run_alone(variables, body) {
         for report in installation.reports().unwrap() {
-            assert!(report.is_clean(), "{report:?}");
+            check(&report);
         }
         assert_eq!(installation.left_behind().unwrap().len(), 0);
+    }
+}
+
+/// Asserts that everything is closed, once.
+pub(crate) fn check(report: &Report) {
+    assert!(report.is_clean(), "{report:?}");
+    let pairs = [
+        (E::cuMemAlloc_v2, E::cuMemFree_v2),
+        (E::cuMemAllocHost_v2, E::cuMemFreeHost),
+        (E::cuMemMap, E::cuMemUnmap),
+        (E::cuMemAddressReserve, E::cuMemAddressFree),
+        (E::cuIpcOpenMemHandle_v2, E::cuIpcCloseMemHandle),
+        (E::cuStreamCreate, E::cuStreamDestroy_v2),
+    ];
+    for (open, close) in pairs {
+        assert!(report.count(close) <= report.count(open), "{close:?}: {report:?}");
     }
 }
 

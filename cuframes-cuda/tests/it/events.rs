@@ -9,7 +9,7 @@ use cuframes_core::error::ErrorCode;
 use cuframes_core::gpu::{Call, Device as _, Export as _, GpuError as _, Import as _};
 use cuframes_cuda::Cuda;
 
-use crate::double::{PATIENCE, alone, alone_with, reports_of};
+use crate::double::{PATIENCE, alone, alone_with, check, reports_of};
 use crate::memory::ring;
 use crate::remote::{Exporter, Importer};
 
@@ -40,7 +40,7 @@ fn who_waits_for_an_exporter_that_was_killed_gets_a_timeout() {
     });
     // Who was killed reports nothing.
     for report in reports.iter().flatten() {
-        assert!(report.is_clean(), "{report:?}");
+        check(report);
     }
 }
 
@@ -126,6 +126,20 @@ fn a_notification_that_is_refused_is_dropped_without_having_been_called() {
         assert_eq!((error.call(), error.native()), (Call::Notify, Some(719)), "{error}");
         assert_eq!(Arc::strong_count(&kept), 1);
         cuda.synchronize(&stream, PATIENCE).unwrap();
+    });
+}
+
+#[test]
+fn who_waits_is_told_when_the_question_fails() {
+    alone_with(&[("FAKE_CUDA_FAIL", "cuEventQuery@*=719")], || {
+        let cuda = Cuda::open_as(0, Backend::CUDA_VMM).unwrap();
+        let stream = cuda.stream().unwrap();
+        let (resume, is_resumed) = mpsc::channel::<()>();
+        cuda.notify(&stream, Box::new(move || is_resumed.recv().unwrap())).unwrap();
+        let error = cuda.synchronize(&stream, PATIENCE).unwrap_err();
+        assert_eq!((error.call(), error.native()), (Call::Synchronize, Some(719)));
+        assert!(error.to_string().contains("cuEventQuery"), "{error}");
+        resume.send(()).unwrap();
     });
 }
 

@@ -120,7 +120,12 @@ fn let_every_call_fail(backend: Backend, offer: Option<&Offer>) {
     for (symbol, count) in &calm.calls {
         let name = symbol.strip_suffix("_v2").unwrap_or(symbol);
         let mut is_told = false;
-        for nth in BTreeSet::from([1, count.div_ceil(2), *count]) {
+        // What makes the context current stands before everything else, so it fails everywhere.
+        let times = match name {
+            "cuCtxPushCurrent" => (1..=*count).collect(),
+            _ => BTreeSet::from([1, count.div_ceil(2), *count]),
+        };
+        for nth in times {
             let fault = format!("{symbol}@{nth}=999");
             let (outcome, report) = run(backend, offer, &fault);
             if let Some(Told { native, text }) = &outcome {
@@ -138,7 +143,10 @@ fn let_every_call_fail(backend: Backend, offer: Option<&Offer>) {
             assert!(report.violations.iter().all(expected), "{fault}: {report:?}");
             assert!([StillOpen::default(), kept].contains(&report.open), "{fault}: {report:?}");
         }
-        assert_eq!(is_told, !NOBODY_IS_TOLD.contains(&name), "{symbol}, which is called {count} times");
+        // How often that is asked depends on the time; there is a test of its own for it.
+        if name != "cuEventQuery" {
+            assert_eq!(is_told, !NOBODY_IS_TOLD.contains(&name), "{symbol}, which is called {count} times");
+        }
     }
 }
 

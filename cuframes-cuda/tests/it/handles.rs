@@ -11,7 +11,7 @@ use cuframes_core::gpu::{Call, Device as _, Export as _, GpuError as _, Import a
 use cuframes_cuda::{Cause, Cuda, External};
 use fake_cuda::{EntryPoint as E, Report};
 
-use crate::double::{PATIENCE, alone, reports_of};
+use crate::double::{PATIENCE, alone, check, reports_of};
 use crate::memory::ring;
 use crate::remote::{Exporter, Importer};
 
@@ -43,7 +43,7 @@ fn what_this_process_exported_is_refused_before_the_driver_is_asked() {
         drop(event);
     });
     for report in reports.iter().flatten() {
-        assert!(report.is_clean(), "{report:?}");
+        check(report);
         assert_eq!(report.count(E::cuIpcOpenMemHandle_v2) + report.count(E::cuIpcOpenEventHandle), 0);
     }
 }
@@ -76,7 +76,7 @@ fn threads_that_open_and_close_the_same_handle_never_open_it_twice() {
         exporter.end();
     });
     for report in reports.iter().flatten() {
-        assert!(report.is_clean(), "{report:?}");
+        check(report);
         assert_eq!(report.count(E::cuIpcOpenMemHandle_v2), report.count(E::cuIpcCloseMemHandle));
         if report.count(E::cuIpcOpenMemHandle_v2) > 0 {
             // What was opened is closed, not freed (C-9).
@@ -161,6 +161,6 @@ fn descriptors_need_neither_the_exporter_nor_its_namespaces() {
 /// Everybody but who was killed has closed everything.
 fn check_all(reports: &Option<Vec<Report>>) {
     for report in reports.iter().flatten() {
-        assert!(report.is_clean(), "{report:?}");
+        check(report);
     }
 }

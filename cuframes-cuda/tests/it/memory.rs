@@ -10,7 +10,7 @@ use cuframes_core::{Backend, RingSize};
 use cuframes_cuda::{Cause, Cuda, External, Stream};
 use fake_cuda::{EntryPoint as E, StillOpen};
 
-use crate::double::{PATIENCE, alone, alone_with, reports_of};
+use crate::double::{PATIENCE, alone, alone_with, check, reports_of};
 use crate::remote::Importer;
 
 pub(crate) const BACKENDS: [Backend; 2] = [Backend::CUDA_IPC, Backend::CUDA_VMM];
@@ -110,7 +110,7 @@ fn many_copies_and_waits_need_a_few_events_and_buffers() {
         cuda.free_pool(pool).unwrap();
     });
     for report in reports.iter().flatten() {
-        assert!(report.is_clean(), "{report:?}");
+        check(report);
         assert!(report.count(E::cuMemcpyHtoDAsync_v2) == 100, "{report:?}");
         assert!(report.count(E::cuEventCreate) < 5 && report.count(E::cuMemAllocHost_v2) < 3, "{report:?}");
     }
@@ -174,7 +174,7 @@ fn the_context_stays_until_the_last_thing_that_needs_it_is_gone() {
         drop(event);
     });
     for report in reports.iter().flatten() {
-        assert!(report.is_clean(), "{report:?}");
+        check(report);
         assert_eq!(report.count(E::cuDevicePrimaryCtxRetain), 1);
     }
 }

@@ -186,7 +186,9 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.state().streams.abandon();
-        self.session.remove();
+        if process::id() == self.identity.pid {
+            self.session.remove();
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::code::{Code, Result};
 use crate::device::IPC_EVENTS;
 use crate::driver::{Call, State};
-use crate::session::{is_locked, new_file, open_shared};
+use crate::session::{new_file, open_shared, stays_locked};
 use crate::stream::Work;
 
 /// An event that has a handle in this process.
@@ -71,7 +71,7 @@ impl Call<'_> {
     pub fn event_destroy(&self, handle: u64) -> Result<()> {
         let event = self.state().events.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
         if let Origin::Exported { id, waiters } = event.origin {
-            if is_locked(&File::open(&waiters)?)? {
+            if stays_locked(&File::open(&waiters)?)? {
                 self.violation("another process waits for this event");
             }
             event.cells.destroy()?;
@@ -209,7 +209,7 @@ impl Cells {
     }
 
     fn recorded(&self) -> io::Result<u64> {
-        self.change(|words| words.get(RECORDED))
+        self.look(RECORDED)
     }
 
     /// A new record, which is not complete.
@@ -229,7 +229,7 @@ impl Cells {
     }
 
     fn is_complete(&self, record: u64) -> io::Result<bool> {
-        Ok(record == 0 || self.change(|words| words.get(word_of(record)))? >= record)
+        Ok(record == 0 || self.look(word_of(record))? >= record)
     }
 
     fn destroy(&self) -> io::Result<()> {
@@ -237,7 +237,22 @@ impl Cells {
     }
 
     fn is_destroyed(&self) -> io::Result<bool> {
-        self.change(|words| Ok(words.get(DESTROYED)? != 0))
+        Ok(self.look(DESTROYED)? != 0)
+    }
+
+    /// A word. Takes no lock of another process's: who waits looks all the time, and a process that is stopped while it
+    /// looks must not stop the others.
+    fn look(&self, index: usize) -> io::Result<u64> {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = words.get(index)?;
+        loop {
+            let again = words.get(index)?;
+            if again == seen {
+                // Not half of the old and half of the new.
+                return Ok(seen);
+            }
+            seen = again;
+        }
     }
 
     /// Does something while neither another thread nor another process can.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range as Span;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::blocks::{Block, Blocks};
 use crate::code::{Code, Result};
@@ -68,10 +69,12 @@ pub(crate) enum Kind {
 
 impl Memory {
     pub(crate) fn new(owner: &Identity) -> Self {
-        let next = FIRST_ADDRESS + u64::from(owner.pid % 64) * SPACE + (owner.nonce % 64) * (SPACE / 64);
+        // Drivers of one process have addresses of their own, too.
+        let drivers = DRIVERS.fetch_add(1, Ordering::Relaxed);
+        let next = FIRST_ADDRESS + (u64::from(owner.pid % 4096) * 16 + drivers % 16) * SPACE;
         Self {
             next,
-            end: next + SPACE / 64 * 63,
+            end: next + SPACE,
             ranges: BTreeMap::new(),
             blocks: Blocks::default(),
             imports: HashMap::new(),
@@ -352,4 +355,6 @@ pub(crate) fn block_name(id: u64) -> String {
 /// Above every address of user space, with four levels of page tables and with five unless somebody asks for them.
 const FIRST_ADDRESS: u64 = 1 << 48;
 /// Addresses of a process.
-const SPACE: u64 = 1 << 40;
+const SPACE: u64 = 1 << 39;
+
+static DRIVERS: AtomicU64 = AtomicU64::new(0);

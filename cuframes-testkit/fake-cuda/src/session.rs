@@ -17,6 +17,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -81,7 +83,8 @@ impl Session {
             }
         }
         let used_file = new_file(&dir.join("used"))?;
-        flock(&used_file, FlockOperation::NonBlockingLockExclusive)?;
+        // Another process may be looking at it just now.
+        flock(&used_file, FlockOperation::LockExclusive)?;
         Ok(Self { root, usual_root, dir, used_file, used: Mutex::new(vec![0; devices]) })
     }
 
@@ -191,6 +194,18 @@ pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
+/// As [`is_locked`], but it must be so for a while. A child that another thread starts right now has copies of all
+/// descriptors until it executes its program, and with them locks that we gave up.
+pub(crate) fn stays_locked(file: &File) -> io::Result<bool> {
+    for _ in 0..CHILD_STARTS {
+        if !is_locked(file)? {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(true)
+}
+
 struct Stat {
     state: char,
     start: u64,
@@ -209,3 +224,6 @@ fn stat(pid: u32) -> Option<Stat> {
 fn word_at(device: usize) -> u64 {
     u64::try_from(device).unwrap_or(u64::MAX).saturating_mul(8)
 }
+
+/// How often a lock is looked at before it is believed.
+const CHILD_STARTS: u32 = 10;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::session::{Claim, is_locked, new_file, open_shared};
+use crate::session::{Claim, new_file, open_shared, stays_locked};
 
 /// A file of device memory.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Storage {
 
     /// Whether another process has it open.
     pub(crate) fn is_used_elsewhere(&self) -> io::Result<bool> {
-        is_locked(&self.file)
+        stays_locked(&self.file)
     }
 
     /// Nobody finds it any more.

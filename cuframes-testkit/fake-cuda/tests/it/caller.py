@@ -83,6 +83,7 @@ def symbols(*names):
 def copies():
     call("cuMemAlloc_v2", None, Size(1), code=3)
     start()
+    call("cuMemAlloc_v2", None, Size(1), code=1)
     # Its name, cut and whole.
     for room, expected in [(9, b"fake CUD"), (100, b"fake CUDA device (test double)")]:
         name = c.create_string_buffer(room)

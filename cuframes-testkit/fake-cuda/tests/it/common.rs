@@ -1,8 +1,9 @@
 //! A made-up machine, and processes on it that are drivers in this one.
 
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake_cuda::{Call, Code, Config, Driver, EntryPoint, HostSource, Report, Result, When};
 use tempfile::TempDir;
@@ -41,6 +42,12 @@ impl Machine {
         let mut config = self.config();
         change(&mut config);
         Process { driver: Driver::new(config).unwrap(), _dir: Arc::clone(&self.dir) }
+    }
+
+    /// Where a file of a process is.
+    pub(crate) fn find(&self, name: &str) -> PathBuf {
+        let dirs = std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path().join(name));
+        dirs.into_iter().find(|path| path.exists()).unwrap()
     }
 
     /// What lies in the shared directory.
@@ -164,11 +171,9 @@ impl Gate {
 
 /// Waits for what must come to pass.
 pub(crate) fn until(what: impl Fn() -> bool) {
-    for _ in 0..60_000 {
-        if what() {
-            return;
-        }
+    let start = Instant::now();
+    while !what() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never happened");
         thread::sleep(Duration::from_millis(1));
     }
-    panic!("it never happened");
 }

@@ -1,5 +1,6 @@
 //! Copies: what they read, and when.
 
+use std::thread;
 use std::time::Duration;
 
 use fake_cuda::{Code, EntryPoint as E, GRANULE, HostSource, When};
@@ -72,24 +73,20 @@ fn a_write_comes_in_two_halves() {
     let (stream, address) = (process.free_stream(), process.alloc(4));
     let is_torn = || process.read(address, 4).unwrap() == [1, 1, 0, 0];
     let is_done = || process.call(E::cuStreamQuery).stream_query(stream).is_ok();
-    // Whether somebody looks in the right moment is chance.
-    until(|| {
+    // Whether somebody looks in the right moments is chance. It is torn long enough to be seen so twice.
+    let is_seen_torn = |start: &dyn Fn()| {
         process.write(address, &[0; 4]).unwrap();
-        process.write_in(stream, address, &[1; 4]);
+        start();
         while !is_torn() && !is_done() {}
-        is_torn()
-    });
-    process.finish(stream);
-    assert_eq!(process.read(address, 4).unwrap(), [1; 4]);
-    let fill = |byte| {
-        process.call(E::cuMemsetD8Async).set_bytes(address, byte, 4, When::InStream(stream)).unwrap();
+        thread::sleep(Duration::from_millis(5));
+        let still = is_torn();
+        process.finish(stream);
+        assert_eq!(process.read(address, 4).unwrap(), [1; 4]);
+        still
     };
-    until(|| {
-        process.write(address, &[0; 4]).unwrap();
-        fill(1);
-        while !is_torn() && !is_done() {}
-        is_torn()
-    });
+    until(|| is_seen_torn(&|| process.write_in(stream, address, &[1; 4])));
+    let when = When::InStream(stream);
+    until(|| is_seen_torn(&|| process.call(E::cuMemsetD8Async).set_bytes(address, 1, 4, when).unwrap()));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Events, in one process and between two.
 
+use std::fs::File;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use fake_cuda::{Code, EntryPoint as E};
+use fake_cuda::{Code, EntryPoint as E, EventHandle};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::common::{Gate, Machine, Process, until};
 
@@ -97,6 +100,27 @@ fn an_event_of_one_process_is_waited_for_in_another() {
         exporter.call(E::cuEventDestroy_v2).event_destroy(event).unwrap();
     }
     assert!(exporter.report().violations.is_empty() && importer.report().violations.is_empty());
+}
+
+#[test]
+fn a_process_that_stands_still_in_the_middle_of_a_record_stops_nobody_who_looks() {
+    let machine = Machine::new();
+    let [exporter, importer] = [machine.process(), machine.process()];
+    let (event, stream) = (exporter.event(INTERPROCESS), exporter.stream());
+    let theirs = share(&exporter, event, &importer);
+    exporter.record(event, stream);
+    exporter.finish(stream);
+    let handle = exporter.call(E::cuIpcGetEventHandle).ipc_get_event_handle(event).unwrap();
+    let words = machine.find(&format!("e{}", EventHandle::from_bytes(&handle).unwrap().event));
+    let file = File::options().read(true).write(true).open(words).unwrap();
+    flock(&file, FlockOperation::LockExclusive).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let context = importer.call(E::cuDevicePrimaryCtxRetain).primary_ctx_retain(0).unwrap();
+        importer.call(E::cuCtxSetCurrent).ctx_set(context).unwrap();
+        sender.send(importer.is_complete(theirs)).unwrap();
+    });
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn the_default_stream_and_blocking_streams_wait_for_each_other() {
     let [first, second] = gates;
     drop(first);
     process.finish(one);
+    thread::sleep(Duration::from_millis(10));
     assert!(!is_done(0), "it waits for the other, too");
     drop(second);
     process.finish(0);
@@ -52,6 +53,7 @@ fn the_default_stream_and_blocking_streams_wait_for_each_other() {
 
     let gate = Gate::in_stream(&process, 0);
     set(3, one);
+    thread::sleep(Duration::from_millis(10));
     assert!(!is_done(one));
     drop(gate);
     process.finish(one);

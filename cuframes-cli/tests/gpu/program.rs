@@ -1,0 +1,175 @@
+//! The program with `--backend`, on a machine with the double and on one without a driver.
+
+use std::process::{Command, Output, Stdio};
+
+use fake_cuda::Installation;
+use tempfile::TempDir;
+
+/// A machine, and a run directory.
+struct Machine {
+    run_dir: TempDir,
+    double: Option<(Installation, TempDir)>,
+}
+
+impl Machine {
+    fn new(has_driver: bool) -> Self {
+        let double = has_driver.then(|| {
+            let dir = tempfile::tempdir().unwrap();
+            (Installation::new(dir.path()).unwrap(), dir)
+        });
+        Self { run_dir: tempfile::tempdir().unwrap(), double }
+    }
+
+    /// A key of this test alone.
+    fn key(&self) -> String {
+        let name = self.run_dir.path().file_name().unwrap().to_str().unwrap();
+        format!("program-{}", name.trim_start_matches('.'))
+    }
+
+    fn cuframes(&self, line: &str) -> Command {
+        let mut command = without_driver(&self.run_dir, line);
+        if let Some((double, _)) = &self.double {
+            double.set_up(&mut command);
+        }
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        self.cuframes(line).output().unwrap()
+    }
+
+    fn check(&self) {
+        let (double, _) = self.double.as_ref().unwrap();
+        let reports = double.reports().unwrap();
+        assert!(!reports.is_empty() && reports.iter().all(fake_cuda::Report::is_clean), "{reports:?}");
+    }
+}
+
+fn without_driver(run_dir: &TempDir, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cuframes"));
+    command.args(line.split(' ')).env("CUFRAMES_RUN_DIR", run_dir.path()).env_remove("LD_LIBRARY_PATH");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What it said on standard error, and whether it ended well.
+fn said(output: &Output) -> (bool, String) {
+    (output.status.success(), String::from_utf8(output.stderr.clone()).unwrap())
+}
+
+/// Whether this machine has a driver that a test can't take away.
+fn has_real_driver() -> bool {
+    let has = cuframes_cuda::Cuda::open(0).is_ok();
+    if has {
+        println!("SKIPPED: a machine without a GPU: this one has one");
+    }
+    has
+}
+
+#[test]
+fn a_demo_runs_in_every_kind_of_memory() {
+    let machine = Machine::new(true);
+    for (backend, memory) in [
+        ("host", "host memory"),
+        ("cuda", "GPU memory over IPC handles"),
+        ("cuda-vmm", "GPU memory over file descriptors"),
+        ("auto", "memory of a GPU if there is one"),
+    ] {
+        let line = format!("demo --backend {backend} --frames 40 --size 64x32 --policy strict-wait");
+        let output = machine.run(&line);
+        assert!(output.status.success(), "{backend}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(memory), "{backend}: {output:?}");
+    }
+    machine.check();
+}
+
+#[test]
+fn a_subscriber_finds_the_frames_wherever_they_are() {
+    let machine = Machine::new(true);
+    let key = machine.key();
+    for backend in ["host", "cuda", "cuda-vmm"] {
+        let line = format!(
+            "publish {key} --pattern seq --size 64x32 --backend {backend} --wait-for 1 --frames 2000"
+        );
+        let publisher = machine.cuframes(&format!("{line} --fps 200")).spawn().unwrap();
+        let line = format!("subscribe {key} --check-seq --frames 20 --timeout 60");
+        let output = machine.run(&line);
+        assert!(output.status.success(), "{backend}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("0 torn"), "{backend}: {output:?}");
+        stop(publisher);
+    }
+    machine.check();
+}
+
+fn stop(publisher: std::process::Child) {
+    let pid = publisher.id().to_string();
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    let output = publisher.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_subscriber_that_goes_on_follows_the_frames_from_one_memory_to_the_other() {
+    let machine = Machine::new(true);
+    let key = machine.key();
+    let publisher = |backend| {
+        let line =
+            format!("publish {key} --pattern seq --size 64x32 --backend {backend} --wait-for 1 --fps 200");
+        machine.cuframes(&line).spawn().unwrap()
+    };
+    let first = publisher("host");
+    let line = format!("subscribe {key} --check-seq --reconnect --mode strict --frames 300 --timeout 60");
+    let subscriber = machine.cuframes(&line).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    stop(first);
+    let second = publisher("cuda-vmm");
+    let output = subscriber.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("0 torn"), "{output:?}");
+    stop(second);
+}
+
+#[test]
+fn auto_says_what_it_picked() {
+    let line = |machine: &Machine| {
+        format!("publish {} --pattern bars --size 64x32 --backend auto --frames 1", machine.key())
+    };
+    let machine = Machine::new(true);
+    let (is_well, text) = said(&machine.run(&line(&machine)));
+    assert!(is_well && text.contains("(test double)") && text.contains("file descriptors"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    if has_real_driver() {
+        return;
+    }
+    let machine = Machine::new(false);
+    let (is_well, text) = said(&machine.run(&line(&machine)));
+    assert!(is_well && text.contains("frames are in host memory"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn without_a_driver_there_is_one_clear_line() {
+    if has_real_driver() {
+        return;
+    }
+    let machine = Machine::new(false);
+    for backend in ["cuda", "cuda-vmm"] {
+        let line = format!("publish {} --pattern bars --backend {backend}", machine.key());
+        let (is_well, text) = said(&machine.run(&line));
+        assert!(!is_well && text.contains("can't use GPU 0") && text.contains("libcuda"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+    // A subscriber of a stream that needs one.
+    let machine = Machine::new(true);
+    let key = machine.key();
+    let line = format!("publish {key} --pattern seq --size 64x32 --backend cuda-vmm --fps 100");
+    let publisher = machine.cuframes(&line).spawn().unwrap();
+    for backend in ["auto", "cuda", "host"] {
+        let line = format!("subscribe {key} --frames 1 --backend {backend} --timeout 60");
+        let (is_well, text) = said(&without_driver(&machine.run_dir, &line).output().unwrap());
+        assert!(!is_well && text.contains(&key), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        println!("{text}");
+    }
+    stop(publisher);
+}
