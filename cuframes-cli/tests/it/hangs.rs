@@ -132,7 +132,9 @@ fn a_closed_terminal_ends_a_stream_and_a_demo_and_nohup_forbids_it() {
         return;
     }
     let stage = Stage::new();
-    let publisher = stage.start("publish KEY --pattern seq --size 64x4 --fps 100");
+    // Both are there when the first frame is.
+    let publisher =
+        stage.start("publish KEY --pattern seq --size 64x4 --fps 100 --wait-for 2 --wait-timeout 120");
     let reader = stage.start("subscribe KEY --json --timeout 120");
     let other = stage.start("subscribe KEY --y4m DIR/out.y4m --json --timeout 120");
     wait_until("a frame", || fs::metadata(stage.path("out.y4m")).is_ok_and(|file| file.len() > 100));
