@@ -247,7 +247,8 @@ impl Service {
         let Some(Peer { cred, bit, .. }) = self.peer(index) else { return };
         let cred = *cred;
         if let Some(bit) = *bit {
-            let clean = *closed == Closed::Gone(Gone::Unsubscribed);
+            // Who says that it can't go on has let go, too (D-19).
+            let clean = matches!(closed, Closed::Gone(Gone::Unsubscribed) | Closed::Refused(_));
             let how = if clean { Leave::Unsubscribed } else { Leave::Vanished };
             return self.release(now, bit, how, Some(closed));
         }

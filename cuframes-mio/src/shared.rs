@@ -54,7 +54,7 @@ pub enum MemberEvent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Leave {
-    /// It said UNSUBSCRIBE.
+    /// It said UNSUBSCRIBE, or ERROR: why it can't go on.
     Unsubscribed,
     /// Its connection or its process ended without a word, or it broke the protocol.
     Vanished,

@@ -299,6 +299,21 @@ fn a_call_of_the_device_that_fails_is_an_error_that_names_it_and_the_stream_goes
 }
 
 #[test]
+fn who_can_not_open_the_frames_takes_no_place_from_those_who_can() {
+    let stream = Stream::new();
+    let (device, publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
+    // More than there are bits, in less time than a bit is quarantined.
+    for _ in 0..40 {
+        device.fail(Call::OpenMem);
+        let error = stream.subscriber("blind", STRICT).connect_on(device.clone()).unwrap_err();
+        assert!(matches!(error, Error::Device { .. }), "{error}");
+    }
+    stream.subscriber("eye", STRICT).connect_on(device.clone()).unwrap();
+    let stats = publisher.stats();
+    assert_eq!((stats.joined, stats.left.vanished, stats.refused.too_many), (41, 0, 0));
+}
+
+#[test]
 fn a_claim_that_is_dropped_lets_those_after_it_pass() {
     let stream = Stream::new();
     let (device, mut publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
