@@ -105,7 +105,7 @@ impl<R: Region> RingWriter<R> {
     /// Who is in the way of the next claim, if somebody is; changes nothing.
     #[must_use]
     pub fn stalled(&self) -> Option<Stalled> {
-        let leases = |slot| self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.active();
+        let leases = |slot| self.leases(slot);
         if self.policy == Policy::STRICT_WAIT {
             let slot = slot_of(self.newest + 1, self.ring_size);
             let seq = self.held(slot);
@@ -163,10 +163,16 @@ impl<R: Region> RingWriter<R> {
         if seq != INVALID_SEQ {
             let acks = self.members.not_done(&self.region, slot, seq);
             if acks != 0 {
-                return Err(stalled(acks, 0));
+                // Whose time runs, too, while others are waited for.
+                return Err(stalled(acks, self.leases(slot)));
             }
         }
         self.invalidate(slot).map_err(|leases| stalled(0, leases))
+    }
+
+    /// The live subscribers that hold a lease of `slot` at this moment.
+    fn leases(&self, slot: usize) -> u64 {
+        self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.active()
     }
 
     /// Makes `slot` invalid unless a live subscriber holds a lease of it; says who does.

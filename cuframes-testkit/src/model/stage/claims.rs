@@ -24,7 +24,7 @@ impl Stage {
             let old = self.wanted();
             let acks = self.honest(|s| s.needs(old));
             let slot = self.slot(self.newest + 1);
-            let leases = if acks == 0 { self.honest(|s| s.holds_slot(slot)) } else { 0 };
+            let leases = self.honest(|s| s.holds_slot(slot));
             return if acks | leases == 0 { Ok(self.newest + 1) } else { Err((acks, leases)) };
         }
         let free = |seq: &u64| self.honest(|s| s.holds_slot(self.slot(*seq))) == 0;
@@ -78,15 +78,13 @@ impl Stage {
             assert_eq!(Err((acks, leases)), expected);
             return;
         }
-        // Somebody hostile may be in the way as well. Leases are not looked at while an acknowledgement is missing.
+        // Somebody hostile may be in the way as well.
         let honest = self.honest(|_| true);
         let (expected_acks, expected_leases) = expected.err().unwrap_or_default();
         assert_eq!(acks & honest, expected_acks);
-        if self.policy != Policy::STRICT_WAIT {
-            assert_eq!(leases & honest, self.honest_leases());
-        } else if acks == 0 {
-            assert_eq!(leases & honest, expected_leases);
-        }
+        let expected_leases =
+            if self.policy == Policy::STRICT_WAIT { expected_leases } else { self.honest_leases() };
+        assert_eq!(leases & honest, expected_leases);
         assert!(stalled.bits() & !honest != 0 || expected.is_err());
     }
 
