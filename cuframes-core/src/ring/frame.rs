@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::reader::{Outside, Seat};
+use super::seat::{Outside, Seat};
 use super::seq::Seq;
 use crate::shm::Region;
 

@@ -33,13 +33,15 @@
 mod frame;
 mod members;
 mod reader;
+mod seat;
 mod seq;
 mod stall;
 mod writer;
 
 pub use frame::{Frame, FrameLost};
 pub use members::{Accusation, Members};
-pub use reader::{Outside, RingReader, Seat, Testimony};
+pub use reader::RingReader;
+pub use seat::{Outside, Seat, Testimony};
 pub use seq::Seq;
 pub use stall::{StallClock, Stalled};
 pub use writer::{Claim, Committed, RingWriter};
