@@ -4,10 +4,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
-use cuframes_core::ring::{self, FrameLost, Outside, Testimony};
+use cuframes_core::ring::{self, FrameLost, Outside, Standing, Testimony};
 use cuframes_core::wire::meta::Plane;
 use cuframes_core::wire::subscribe::Unsubscribe;
-use cuframes_core::{FrameMeta, Instant};
+use cuframes_core::{FrameMeta, Instant, SubscriberBit};
 
 use crate::host::HostView;
 use crate::shm::{MappedRegion, REGION_BYTES, Witness, to_u64};
@@ -121,7 +121,7 @@ pub(crate) struct Attachment {
     pub(crate) meta: FrameMeta,
     epoch: u64,
     pub(crate) view: HostView,
-    /// What only the publisher can say about its slots.
+    /// What only the publisher can say.
     witness: Option<Witness>,
     /// Wakes the publisher.
     bell: Option<EventFd>,
@@ -172,6 +172,10 @@ impl Outside for Attachment {
 
     fn testimony(&self, slot: usize) -> Option<Testimony> {
         self.witness.as_ref().map(|witness| witness.testimony(slot))
+    }
+
+    fn standing(&self, bit: SubscriberBit) -> Option<Standing> {
+        self.witness.as_ref().map(|witness| witness.standing(bit))
     }
 }
 

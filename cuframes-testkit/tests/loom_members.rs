@@ -11,7 +11,7 @@ use cuframes_core::roster::Departure;
 use cuframes_core::{Features, Instant, Policy, SubscriberBit, SubscriberMode, Timeouts};
 use cuframes_testkit::heap::{PID, request};
 use cuframes_testkit::loom::weakened::{
-    LeavesWithoutEffect, NoFenceAfterPublication, NoFenceInJoin, SameTerm, SlotStaysValid,
+    LeavesWithoutEffect, NoFenceAfterPublication, NoFenceInJoin, SameTerm, SlotStaysValid, StateBeforeTerm,
 };
 use cuframes_testkit::loom::{AsShipped, Field, LoomRing, Weakening, check};
 use loom::thread;
@@ -20,6 +20,7 @@ const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
 const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
 const LEASE: Features = Features::LEASE;
 const WORDS: &[Field] = &[Field::GlobalSeq, Field::Seq, Field::LastSeenSeq, Field::LeaseBitmap, Field::State];
+const SEAT: &[Field] = &[Field::State, Field::Term];
 
 fn first() -> SubscriberBit {
     SubscriberBit::new(1).unwrap()
@@ -121,6 +122,23 @@ fn releases_late<K: Weakening>(departure: Departure) {
         seen.is_whole() && seen.released.is_ok(),
         "the next subscriber's frame was overwritten: {seen:?}"
     );
+}
+
+/// Somebody who has left looks whether the bit is its own, while the next subscriber gets it.
+fn looks_late<K: Weakening>(mut ring: LoomRing<K>) {
+    let reader = ring.join(NEWEST, LEASE);
+    let looking = thread::spawn(move || [(); 2].map(|()| reader.ring.seat().is_held()));
+    ring.roster.leave(Instant::ZERO, first(), Departure::Clean);
+    ring.roster.admit(PID, request(NEWEST, LEASE)).unwrap();
+    assert_ne!(looking.join().unwrap(), [false, true], "the bit is its own again");
+}
+
+fn looks_late_at_the_region<K: Weakening>() {
+    looks_late(LoomRing::<K>::new(1, Policy::DROP_OLDEST, SEAT));
+}
+
+fn looks_late_at_the_witness<K: Weakening>() {
+    looks_late(LoomRing::<K>::witnessed(1, Policy::DROP_OLDEST, &[], SEAT));
 }
 
 /// The writer is about to accuse somebody who leaves, and whose bit is given to another.
@@ -232,6 +250,30 @@ fn a_late_release_does_not_hit_the_next_subscriber() {
 #[should_panic(expected = "the next subscriber's frame was overwritten")]
 fn a_late_release_hits_the_next_subscriber_without_a_quarantine() {
     check(|| releases_late::<AsShipped>(Departure::Clean));
+}
+
+// 1708 executions, under 1 s.
+#[test]
+fn a_bit_is_never_its_last_holders_again() {
+    check(looks_late_at_the_region::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "the bit is its own again")]
+fn a_bit_is_its_last_holders_again_if_its_state_comes_before_its_term() {
+    check(looks_late_at_the_region::<StateBeforeTerm>);
+}
+
+// 3705 executions, under 1 s.
+#[test]
+fn a_bit_is_never_its_last_holders_again_in_the_witness() {
+    check(looks_late_at_the_witness::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "the bit is its own again")]
+fn a_bit_is_its_last_holders_again_in_the_witness_if_its_state_comes_before_its_term() {
+    check(looks_late_at_the_witness::<StateBeforeTerm>);
 }
 
 // 1122 executions, under 1 s.

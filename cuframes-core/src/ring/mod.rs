@@ -11,7 +11,7 @@
 //!   acknowledgement or release, and by whoever lets a subscriber join or go.
 //! - **I7** The writer believes nothing that it can know itself (D-23): its position, the membership and every deadline
 //!   live in its own memory. What a subscriber writes can delay or release only frames in its own name. With a witness
-//!   a reader believes no number that the writer did not write.
+//!   a reader believes no number that the writer did not write, and asks nobody else whose its bit is.
 //!
 //! # Synchronization points
 //!
@@ -26,6 +26,7 @@
 //! | release | reader: lease bit cleared, Release | writer: lease bits Acquire | I3 |
 //! | ack | reader: `last_seen_seq` or ack bit, Release | writer: the same, Acquire | I4 |
 //! | join | roster: active bit, SeqCst fence, newest | writer: newest, SeqCst fence, active bits | I4 |
+//! | seat | roster: `term`, then `state` 2 Release | reader: `state` Acquire, then `term` | D-19 |
 //! | wake-up | reader: `parked`, SeqCst fence, `global_seq` | writer: `global_seq`, SeqCst fence, `parked` | I6 |
 //! | publisher-wake-up | writer: `publisher_parked`, SeqCst fence, claim | reader: ack or release, SeqCst fence, `publisher_parked` | I6 |
 //! | shutdown | roster: `shutdown_flag` Release, after the last commit | reader: `shutdown_flag` Acquire, then `global_seq` | D-30 |
@@ -41,7 +42,7 @@ mod writer;
 pub use frame::{Frame, FrameLost};
 pub use members::{Accusation, Members};
 pub use reader::RingReader;
-pub use seat::{Outside, Seat, Testimony};
+pub use seat::{Outside, Seat, Standing, Testimony};
 pub use seq::Seq;
 pub use stall::{StallClock, Stalled};
 pub use writer::{Claim, Committed, RingWriter};

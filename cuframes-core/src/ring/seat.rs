@@ -29,6 +29,10 @@ pub trait Outside: fmt::Debug + Send + Sync {
     fn testimony(&self, _slot: usize) -> Option<Testimony> {
         None
     }
+    /// What the publisher says there about who has `bit`; as [`testimony`](Self::testimony).
+    fn standing(&self, _bit: SubscriberBit) -> Option<Standing> {
+        None
+    }
 }
 
 /// What a witness says about a slot.
@@ -43,6 +47,16 @@ pub struct Testimony {
     pub written_bytes: u64,
 }
 
+/// What a witness says about a subscriber's bit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "the driver makes it, out of a subscriber's words")]
+pub struct Standing {
+    /// The word `state`.
+    pub state: u64,
+    /// The word `term`.
+    pub term: u64,
+}
+
 /// A subscriber's place in the ring, shared by its reader and by every frame that it holds.
 #[derive(Debug)]
 pub struct Seat<R: Region, O> {
@@ -54,7 +68,7 @@ pub struct Seat<R: Region, O> {
     features: Features,
     /// The publisher knows no extension: it judges acknowledgements by their bits (D-5).
     pub(super) plain: bool,
-    /// `term` as the publisher wrote it: while it stands there the bit is ours.
+    /// `term` when we attached: while it stands where the publisher writes it the bit is ours.
     term: u64,
     /// 1 once the connection is gone: frames then leave the region alone.
     detached: R::Word,
@@ -74,7 +88,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
         plain: bool,
     ) -> Arc<Self> {
         let words = region.subscriber(bit.get().into());
-        let term = words.term.load(Acquire);
+        let term = outside.standing(bit).map_or_else(|| words.term.load(Acquire), |said| said.term);
         words.parked.store(0, Relaxed);
         words.wake_mode.store(features.contains(Features::WAKE_HINT).into(), Release);
         Arc::new(Self {
@@ -98,12 +112,21 @@ impl<R: Region, O: Outside> Seat<R, O> {
     /// Whether the bit is still ours.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        let words = self.region.subscriber(self.bit.get().into());
-        self.detached.load(Acquire) == 0
-            && self.outside.is_here()
-            && (self.plain
+        self.detached.load(Acquire) == 0 && self.outside.is_here() && self.is_assigned()
+    }
+
+    /// Whether the publisher says that the bit is ours: the witness if there is one, because others can write the region.
+    fn is_assigned(&self) -> bool {
+        // SYNC POINT: seat. The state first: who sees that of the bit's next holder sees its term.
+        let Some(said) = self.outside.standing(self.bit) else {
+            let words = self.region.subscriber(self.bit.get().into());
+            return self.plain
                 || words.state.load(Acquire) == subscriber_state::ACTIVE
-                    && words.term.load(Relaxed) == self.term)
+                    && words.term.load(Relaxed) == self.term;
+        };
+        R::Word::fence(Acquire);
+        said.state == subscriber_state::ACTIVE
+            && self.outside.standing(self.bit).is_some_and(|said| said.term == self.term)
     }
 
     /// The region.

@@ -47,6 +47,7 @@ impl<R: Region> RingWriter<R> {
     }
 
     /// Says everything about the slots in `witness`, too: a region like a fresh one, which nobody else can write.
+    /// The [roster](crate::roster::Roster::with_witness) needs it as well.
     #[must_use]
     pub fn with_witness(mut self, witness: R) -> Self {
         self.witness = Some(witness);

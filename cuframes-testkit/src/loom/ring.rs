@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use ::loom::sync::{Condvar, Mutex};
-use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Testimony};
+use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Standing, Testimony};
 use cuframes_core::roster::Roster;
 use cuframes_core::shm::{Region, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
@@ -96,12 +96,13 @@ impl<K: Weakening> LoomRing<K> {
     fn build(slots: u64, policy: Policy, modelled: &[Field], witnessed: Option<&[Field]>) -> Self {
         let ring_size = RingSize::new(slots).unwrap();
         let region = Arc::new(LoomRegion::new(ring_size.get(), modelled));
-        let roster = Roster::new(Arc::clone(&region), QUARANTINE);
+        let mut roster = Roster::new(Arc::clone(&region), QUARANTINE);
         let mut ring =
             RingWriter::new(Arc::clone(&region), Arc::clone(roster.membership()), ring_size, policy);
         let witness = witnessed.map(|fields| Arc::new(LoomRegion::new(ring_size.get(), fields)));
         if let Some(witness) = &witness {
             ring = ring.with_witness(Arc::clone(witness));
+            roster = roster.with_witness(Arc::clone(witness));
         }
         let place = Arc::new(Place {
             region,
@@ -304,6 +305,11 @@ impl<K: Weakening> Outside for Driver<K> {
             pts_ns: words.pts_ns.load(Relaxed),
             written_bytes: words.written_bytes.load(Relaxed),
         })
+    }
+
+    fn standing(&self, bit: SubscriberBit) -> Option<Standing> {
+        let words = self.witness.as_ref()?.subscriber(bit.get().into());
+        Some(Standing { state: words.state.load(Relaxed), term: words.term.load(Relaxed) })
     }
 }
 

@@ -95,6 +95,21 @@ impl Weakening for LeavesUnsaid {
     }
 }
 
+/// It may be seen that a bit has a holder before its term is.
+#[derive(Debug)]
+pub struct StateBeforeTerm;
+
+impl Weakening for StateBeforeTerm {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        Some((value, if step.0 == Field::State { Relaxed } else { order }))
+    }
+
+    fn fence(after: Step, order: Ordering) -> Option<Ordering> {
+        // The roster's between the two, which is there for who joins.
+        NoFenceInJoin::fence(after, order)
+    }
+}
+
 /// A frame's number may be seen before the frame.
 #[derive(Debug)]
 pub struct NumberBeforeFrame;

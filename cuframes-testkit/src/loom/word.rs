@@ -44,6 +44,7 @@ pub enum Field {
     WrittenBytes,
     LeaseBitmap,
     State,
+    Term,
     LastSeenSeq,
     WakeMode,
     Parked,
@@ -144,6 +145,7 @@ impl<K: Weakening> LoomRegion<K> {
             last_seen_seq: word(Field::LastSeenSeq, 0),
             wake_mode: word(Field::WakeMode, 0),
             parked: word(Field::Parked, 0),
+            term: word(Field::Term, 0),
             ..SubscriberWords::zeroed()
         };
         STILL.set(true);
