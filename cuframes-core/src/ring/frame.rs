@@ -101,6 +101,9 @@ impl<R: Region, O: Outside> Frame<R, O> {
             self.seat.wake_publisher();
             if intact { Ok(()) } else { Err(FrameLost::Overwritten) }
         } else {
+            if self.seat.leases() {
+                self.seat.forget_lease(self.slot);
+            }
             Err(FrameLost::Evicted)
         };
         result.inspect_err(|lost| self.seat.outside().frame_lost(*lost))

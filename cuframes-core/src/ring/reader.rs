@@ -1,7 +1,7 @@
 //! [`RingReader`]: a subscriber's end of the ring (§5.3, D-4, D-7, D-17, X-2, X-3, X-6).
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::frame::Frame;
 use super::seat::{Outside, Seat};
@@ -19,6 +19,8 @@ pub struct RingReader<R: Region, O: Outside> {
     cursor: u64,
     /// `global_seq` when `next` last found nothing.
     looked: u64,
+    /// How often `next` was called, for a reader that never parks.
+    calls: u32,
     /// No frame was handed out yet: what was published before we joined is not lost.
     joining: bool,
 }
@@ -28,7 +30,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
     #[must_use]
     pub fn new(seat: Arc<Seat<R, O>>, mode: SubscriberMode) -> Self {
         let cursor = seat.initial_seq.saturating_sub(1);
-        Self { seat, mode, cursor, looked: 0, joining: true }
+        Self { seat, mode, cursor, looked: 0, calls: 0, joining: true }
     }
 
     /// The next frame: the newest one, or the next in order. `None` if there is nothing new yet.
@@ -40,6 +42,10 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         reason = "`None` means not yet, which an iterator could not say"
     )]
     pub fn next(&mut self) -> Option<Frame<R, O>> {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(CALLS_BEFORE_TIDYING) {
+            self.seat.tidy();
+        }
         // Each further attempt needs a frame overwritten in the moment between two loads.
         for _ in 0..ATTEMPTS {
             // SYNC POINT: publish
@@ -67,6 +73,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
     /// [`next`](Self::next) found nothing, so look again instead. Call [`unpark`](Self::unpark) afterwards.
     #[must_use]
     pub fn park(&self) -> bool {
+        self.seat.tidy();
         let header = self.seat.region.header();
         // SYNC POINT: wake-up
         self.words().parked.store(1, Relaxed);
@@ -110,9 +117,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             if found != seq && found != INVALID_SEQ {
                 return None;
             }
-            // SYNC POINT: lease. If our bit was set before, the slot still holds an earlier frame of ours, which the
-            // writer does not overwrite: it can't hold this one.
-            if words.lease_bitmap.fetch_or(seat.bit.mask(), AcqRel) & seat.bit.mask() != 0 {
+            // SYNC POINT: lease
+            if !seat.set_lease(slot) {
                 return None;
             }
             R::Word::fence(SeqCst);
@@ -169,7 +175,9 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         let found = (0..seat.ring_size.get().into())
             .map(|slot| (seat.region.slot(slot).seq.load(Acquire), slot))
             .filter(|(seq, _)| (self.cursor + 1..=newest).contains(seq))
-            // A number that somebody else wrote must not hide the others.
+            // A frame that can't be taken must not hide the others: one beside another that we hold (its lease was given
+            // back in our name), or one that is only a number that somebody else wrote.
+            .filter(|(_, slot)| !seat.holds(*slot))
             .filter(|(seq, slot)| seat.outside.testimony(*slot).is_none_or(|said| said.seq == *seq));
         if self.mode == SubscriberMode::STRICT_ORDER { found.min() } else { found.max() }
     }
@@ -195,3 +203,5 @@ impl<R: Region, O: Outside> RingReader<R, O> {
 
 /// How often `next` starts over before it lets its caller sleep.
 const ATTEMPTS: usize = 4;
+/// How often `next` is called by a reader that never parks before it looks after what others wrote in its name.
+const CALLS_BEFORE_TIDYING: u32 = 1024;

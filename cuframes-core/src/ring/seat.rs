@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::frame::FrameLost;
 use crate::config::{Features, RingSize, SubscriberBit};
@@ -72,6 +72,8 @@ pub struct Seat<R: Region, O> {
     term: u64,
     /// 1 once the connection is gone: frames then leave the region alone.
     detached: R::Word,
+    /// Bit per slot: a frame there is held under a lease. Our own copy, because others can write `lease_bitmap`.
+    held: R::Word,
 }
 
 impl<R: Region, O: Outside> Seat<R, O> {
@@ -101,6 +103,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
             plain,
             term,
             detached: R::Word::new(0),
+            held: R::Word::new(0),
         })
     }
 
@@ -190,10 +193,59 @@ impl<R: Region, O: Outside> Seat<R, O> {
         }
     }
 
+    /// Sets the lease bit of `slot`; `false` if a frame there is still held. For the reader only: nobody else takes leases.
+    pub(super) fn set_lease(&self, slot: usize) -> bool {
+        // The writer does not overwrite a frame that we hold, so another one is there only if somebody else gave the lease
+        // back. Two would share one bit, and the release of the one would end the lease of the other.
+        if self.holds(slot) {
+            return false;
+        }
+        self.held.fetch_or(1 << slot, Relaxed);
+        // If it is set already, somebody else has set it: from now on it is our lease.
+        self.region.slot(slot).lease_bitmap.fetch_or(self.bit.mask(), AcqRel);
+        true
+    }
+
     /// Gives the lease of `slot` back.
     pub(super) fn clear_lease(&self, slot: usize) {
         // SYNC POINT: release
         self.region.slot(slot).lease_bitmap.fetch_and(!self.bit.mask(), Release);
+        // Only now: once the reader knows, it may set the bit for the next frame.
+        self.forget_lease(slot);
+    }
+
+    /// The frame in `slot` is not held any more, but its lease bit is left as it is: if that is ours after all the reader
+    /// [clears](Self::tidy) it.
+    pub(super) fn forget_lease(&self, slot: usize) {
+        self.held.fetch_and(!(1 << slot), Release);
+    }
+
+    /// Whether a frame in `slot` is held under a lease; if not, its lease was given back before.
+    pub(super) fn holds(&self, slot: usize) -> bool {
+        self.held.load(Acquire) & 1 << slot != 0
+    }
+
+    /// Puts right what others have written in our name and nobody else would: lease bits of slots in which no frame is
+    /// held would keep the writer out for as long as we live.
+    ///
+    /// For the reader only. Frames may be released on other threads meanwhile, but no lease is taken: a slot that is not
+    /// held stays so.
+    pub(super) fn tidy(&self) {
+        if !self.leases() || !self.is_held() {
+            return;
+        }
+        let mut changed = false;
+        for slot in 0..self.ring_size.get().into() {
+            let leases = &self.region.slot(slot).lease_bitmap;
+            if !self.holds(slot) && leases.load(Relaxed) & self.bit.mask() != 0 {
+                // SYNC POINT: release. It may be that of a frame whose bit did not look ours when it was released.
+                leases.fetch_and(!self.bit.mask(), Release);
+                changed = true;
+            }
+        }
+        if changed {
+            self.wake_publisher();
+        }
     }
 
     /// After an acknowledgement or a release: wakes the publisher if it sleeps.

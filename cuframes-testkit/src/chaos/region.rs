@@ -196,7 +196,6 @@ impl Peer {
         if self.frames.len() == MAX_FRAMES {
             return;
         }
-        let leased = self.region.slots.each_ref().map(|slot| slot.lease_bitmap.value());
         let Some(frame) = self.act(changes, |peer| peer.reader.next()) else { return };
         let (seq, slot) = (frame.seq().get(), frame.slot());
         assert!(slot < usize::from(self.ring_size.get()), "slot {slot} is outside the ring");
@@ -206,10 +205,8 @@ impl Peer {
             let words = self.region.slots.get(slot).unwrap();
             let found = (words.seq.value(), words.pts_ns.value(), words.written_bytes.value());
             assert_eq!(found, (seq, frame.pts_ns().cast_unsigned(), frame.written_bytes()));
-            let seat = self.reader.seat();
-            let is_second = leased.get(slot).unwrap() & seat.bit().mask() != 0;
-            assert!(!seat.leases() || !is_second, "two frames with one lease");
         }
+        assert!(!self.holds(slot), "two frames with one lease");
         self.cursor = Some(seq);
         self.frames.push(frame);
     }
@@ -237,7 +234,16 @@ impl Peer {
         let (slot, word) = (index / SLOT_WORDS, index % SLOT_WORDS);
         slot < usize::from(self.ring_size.get())
             && before ^ after == bit.mask()
-            && (word == LEASE_BITMAP && self.reader.seat().leases() || word == ACK_BITMAP && self.plain)
+            && match word {
+                LEASE_BITMAP => self.reader.seat().leases() && !self.holds(slot),
+                ACK_BITMAP => self.plain,
+                _ => false,
+            }
+    }
+
+    /// Whether a frame in `slot` is held under a lease.
+    fn holds(&self, slot: usize) -> bool {
+        self.reader.seat().leases() && self.frames.iter().any(|frame| frame.slot() == slot)
     }
 
     /// Whether the frame is intact as the region stands: a writer that wants a leased slot may be putting its number back.

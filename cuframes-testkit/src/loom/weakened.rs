@@ -75,6 +75,17 @@ impl<K: Weakening> Weakening for OneLook<K> {
     }
 }
 
+/// The reader does not remember in which slots it holds frames.
+#[derive(Debug)]
+pub struct ForgetsLeases;
+
+impl Weakening for ForgetsLeases {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        // The roster's are not relaxed ones.
+        ((step, order) != ((Field::Own, Access::SetBits), Relaxed)).then_some((value, order))
+    }
+}
+
 /// The region does not say who has a bit.
 #[derive(Debug)]
 pub struct NoState;
@@ -156,8 +167,9 @@ pub struct NoFenceAfterRelease;
 
 impl Weakening for NoFenceAfterRelease {
     fn fence(after: Step, order: Ordering) -> Option<Ordering> {
-        // Without a lease the last word written is the stamp of the acknowledgement, which is not modelled.
-        let released = matches!(after, (Field::LeaseBitmap, Access::ClearBits) | (Field::Other, _));
+        // Under a lease the last word written is our own note that it was given back, without one the stamp of the
+        // acknowledgement, which is not modelled.
+        let released = matches!(after, (Field::Own, Access::ClearBits) | (Field::Other, _));
         (!released).then_some(order)
     }
 }

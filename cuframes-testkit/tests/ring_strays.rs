@@ -1,0 +1,113 @@
+//! One word of the region that somebody else has written over, once: what that costs has an end, as long as whoever alone
+//! writes the word is alive (D-23).
+
+#![expect(clippy::indexing_slicing, reason = "a failure ends the test")]
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cuframes_core::ring::FrameLost;
+use cuframes_core::{Features, Policy, SubscriberMode};
+use cuframes_testkit::heap::{HeapReader, HeapRing};
+
+const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
+const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
+const LEASE: Features = Features::LEASE;
+const ALL: Features = Features::LEASE.union(Features::WAKE_HINT);
+
+/// Takes and releases everything that is there, and sleeps.
+fn read_and_park(reader: &mut HeapReader) -> Vec<u64> {
+    let seqs = std::iter::from_fn(|| reader.next()).map(|frame| frame.seq().get()).collect();
+    assert!(reader.park());
+    reader.unpark();
+    seqs
+}
+
+/// As often as a reader that never sleeps finds nothing until it looks after its words.
+fn spin(reader: &mut HeapReader) {
+    for _ in 0..1024 {
+        assert!(reader.next().is_none());
+    }
+}
+
+fn lease(ring: &HeapRing, slot: usize) -> &AtomicU64 {
+    &ring.region.slots[slot].lease_bitmap
+}
+
+#[test]
+fn a_lease_bit_in_the_name_of_a_reader_is_gone_when_it_sleeps_or_has_looked_often() {
+    for look in [|reader: &mut HeapReader| drop(read_and_park(reader)), spin] {
+        let mut ring = HeapRing::new(3, Policy::DROP_OLDEST);
+        let mut reader = ring.join(NEWEST, ALL);
+        lease(&ring, 1).fetch_or(0b10, Relaxed);
+        assert_eq!(ring.publish(0), 2, "slot 1 can't be had");
+        drop(reader.next().unwrap());
+        ring.writer.park();
+        look(&mut reader);
+        assert_eq!(reader.seat().outside().rings(), 1);
+        assert_eq!([ring.publish(0), ring.publish(0)], [3, 4]);
+    }
+}
+
+#[test]
+fn a_reader_takes_no_lease_away_of_a_frame_that_is_held_on_whatever_thread() {
+    let mut ring = HeapRing::new(3, Policy::DROP_OLDEST);
+    let mut reader = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let frame = reader.next().unwrap();
+    lease(&ring, 2).fetch_or(0b10, Relaxed);
+    assert!(read_and_park(&mut reader).is_empty());
+    assert_eq!([1, 2].map(|slot| lease(&ring, slot).load(Relaxed)), [0b10, 0]);
+    std::thread::spawn(move || frame.release().unwrap()).join().unwrap();
+    assert_eq!(lease(&ring, 1).load(Relaxed), 0);
+}
+
+#[test]
+fn a_frame_beside_a_lease_bit_that_somebody_else_wrote_is_taken_all_the_same() {
+    let mut ring = HeapRing::new(3, Policy::STRICT_WAIT);
+    let mut reader = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    lease(&ring, 1).fetch_or(0b10, Relaxed);
+    reader.next().unwrap().release().unwrap();
+    assert_eq!(lease(&ring, 1).load(Relaxed), 0);
+}
+
+#[test]
+fn a_second_frame_in_the_slot_of_one_that_is_held_waits_and_hides_no_other() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let mut reader = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let first = reader.next().unwrap();
+    // Somebody else gives the lease back.
+    lease(&ring, 1).store(0, Relaxed);
+    assert_eq!([ring.publish(0), ring.publish(0), ring.publish(0)], [2, 3, 4]);
+    let fourth = reader.next().unwrap();
+    assert_eq!((fourth.seq().get(), fourth.lost()), (4, 2), "number 3 is beside the first");
+    assert_eq!(ring.publish(0), 5);
+    assert!(reader.next().is_none());
+    assert_eq!(first.release(), Err(FrameLost::Overwritten));
+    let fifth = reader.next().unwrap();
+    assert_eq!(fifth.seq().get(), 5);
+    assert_eq!([0, 1].map(|slot| lease(&ring, slot).load(Relaxed)), [0b10; 2]);
+}
+
+#[test]
+fn a_frame_that_was_taken_or_released_while_its_bit_looked_lost_leaves_no_lease() {
+    let mut ring = HeapRing::new(3, Policy::DROP_OLDEST);
+    let mut reader = ring.join(STRICT, LEASE);
+    ring.publish(0);
+    let frame = reader.next().unwrap();
+    ring.region.subscribers[1].state.store(0, Relaxed);
+    ring.publish(0);
+    assert_eq!(frame.release(), Err(FrameLost::Evicted));
+    assert_eq!(reader.next().unwrap().release(), Err(FrameLost::Evicted));
+    assert!(read_and_park(&mut reader).is_empty());
+    assert_eq!(
+        [1, 2].map(|slot| lease(&ring, slot).load(Relaxed)),
+        [0b10; 2],
+        "it may be somebody else's bit"
+    );
+    assert_eq!(ring.roster.restore(), 1);
+    assert!(read_and_park(&mut reader).is_empty());
+    assert_eq!([1, 2].map(|slot| lease(&ring, slot).load(Relaxed)), [0; 2]);
+}
