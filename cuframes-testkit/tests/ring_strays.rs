@@ -111,3 +111,56 @@ fn a_frame_that_was_taken_or_released_while_its_bit_looked_lost_leaves_no_lease(
     assert!(read_and_park(&mut reader).is_empty());
     assert_eq!([1, 2].map(|slot| lease(&ring, slot).load(Relaxed)), [0; 2]);
 }
+
+/// The word that says up to which frame the first subscriber is done.
+fn last_seen(ring: &HeapRing) -> &AtomicU64 {
+    &ring.region.subscribers[1].last_seen_seq
+}
+
+#[test]
+fn a_number_that_was_not_published_yet_acknowledges_nothing() {
+    for stray in [3, u64::MAX] {
+        let mut ring = HeapRing::new(2, Policy::STRICT_WAIT);
+        let mut reader = ring.join(STRICT, LEASE);
+        assert_eq!([ring.publish(0), ring.publish(0)], [1, 2]);
+        last_seen(&ring).store(stray, Relaxed);
+        assert_eq!(ring.writer.claim().unwrap_err().waiting_for_acks, 0b10);
+        drop(reader.next().unwrap());
+        assert_eq!((last_seen(&ring).load(Relaxed), ring.publish(0)), (1, 3), "the next one says the truth");
+    }
+}
+
+#[test]
+fn what_somebody_else_acknowledged_or_took_back_is_put_right_before_the_reader_sleeps() {
+    for stray in [0, 1, 3, u64::MAX] {
+        let mut ring = HeapRing::new(2, Policy::STRICT_WAIT);
+        let mut reader = ring.join(STRICT, ALL);
+        assert_eq!([ring.publish(0), ring.publish(0)], [1, 2]);
+        assert_eq!(read_and_park(&mut reader), [1, 2]);
+        assert_eq!([ring.publish(0), ring.publish(0)], [3, 4]);
+        let frames = [reader.next().unwrap(), reader.next().unwrap()];
+        last_seen(&ring).store(stray, Relaxed);
+        ring.writer.park();
+        assert!(read_and_park(&mut reader).is_empty());
+        assert_eq!(last_seen(&ring).load(Relaxed), 2);
+        assert_eq!(reader.seat().outside().rings(), 1);
+        assert_eq!(ring.writer.claim().unwrap_err().waiting_for_acks, 0b10);
+        drop(frames);
+        assert_eq!((last_seen(&ring).load(Relaxed), ring.publish(0)), (4, 5));
+    }
+}
+
+#[test]
+fn what_was_released_while_its_bit_looked_lost_is_acknowledged_when_it_is_ours_after_all() {
+    let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
+    let mut reader = ring.join(STRICT, ALL);
+    ring.publish(0);
+    ring.region.subscribers[1].term.store(77, Relaxed);
+    assert_eq!(reader.next().unwrap().release(), Err(FrameLost::Evicted));
+    assert!(read_and_park(&mut reader).is_empty());
+    assert_eq!(ring.writer.claim().unwrap_err().bits(), 0b10);
+    ring.writer.park();
+    ring.roster.restore();
+    assert!(read_and_park(&mut reader).is_empty());
+    assert_eq!((reader.seat().outside().rings(), ring.publish(0)), (1, 2));
+}

@@ -101,6 +101,8 @@ impl<R: Region, O: Outside> Frame<R, O> {
             self.seat.wake_publisher();
             if intact { Ok(()) } else { Err(FrameLost::Overwritten) }
         } else {
+            // Others may have written that: if the bit is ours after all, the reader says the rest.
+            self.seat.note_done(self.seq);
             if self.seat.leases() {
                 self.seat.forget_lease(self.slot);
             }

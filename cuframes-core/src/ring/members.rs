@@ -6,6 +6,7 @@
 
 use alloc::sync::Arc;
 use core::array;
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use crate::config::SubscriberBit;
@@ -111,10 +112,10 @@ impl<W: Word> Members<W> {
 
     /// Bit per active subscriber that must be done with frame `seq` in slot `slot`, and is not (D-5).
     pub(super) fn not_done(&self, region: &impl Region<Word = W>, slot: usize, seq: u64) -> u64 {
-        let mut waiting = 0;
+        let (mut waiting, newest) = (0, self.newest.load(Relaxed));
         for bit in SubscriberBit::in_bitmap(self.active()) {
             let joined = get(&self.joined, bit).load(Acquire);
-            if seq > joined && !is_done(region, slot, seq, bit, joined) {
+            if seq > joined && !is_done(region, slot, seq..=newest, bit, joined) {
                 waiting |= bit.mask();
             }
         }
@@ -149,13 +150,20 @@ impl<W: Word> Members<W> {
     }
 }
 
-/// Whether `bit` is done with frame `seq`: its `last_seen_seq` reached it, or the word has never moved from
-/// `initial_seq` and its ack bit is set (D-5: only then can the bit not be a late one).
-fn is_done(region: &impl Region, slot: usize, seq: u64, bit: SubscriberBit, joined: u64) -> bool {
+/// Whether `bit` is done with the first of `frames`, of which the last is the newest: its `last_seen_seq` is one of them,
+/// or the word has never moved from `initial_seq` and its ack bit is set (D-5: only then can the bit not be a late one). A
+/// number that was not published yet acknowledges nothing.
+fn is_done(
+    region: &impl Region,
+    slot: usize,
+    frames: RangeInclusive<u64>,
+    bit: SubscriberBit,
+    joined: u64,
+) -> bool {
     // SYNC POINT: ack. The bit first: whoever sets it late has moved the word before, and then we see that.
     let acknowledged = region.slot(slot).ack_bitmap.load(Acquire) & bit.mask() != 0;
     let last_seen = region.subscriber(bit.get().into()).last_seen_seq.load(Acquire);
-    if last_seen == joined { acknowledged } else { last_seen >= seq }
+    if last_seen == joined { acknowledged } else { frames.contains(&last_seen) }
 }
 
 #[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 words")]

@@ -6,7 +6,8 @@
 //! - **I2** A frame's bytes, `pts_ns` and `written_bytes` change only while its slot's `seq` is invalid (D-4).
 //! - **I3** A frame is not overwritten while a live subscriber holds a lease of it.
 //! - **I4** Under STRICT_WAIT a frame is not overwritten before every required subscriber is done with it (D-5, D-6).
-//! - **I5** `last_seen_seq` only grows while its bit is assigned, whatever order frames are released in.
+//! - **I5** What a subscriber says in `last_seen_seq` only grows while its bit is assigned, whatever order frames are
+//!   released in; what somebody else wrote there it replaces by what it said.
 //! - **I6** A subscriber that parked is named by the next commit; a writer that parked is woken by the next
 //!   acknowledgement or release, and by whoever lets a subscriber join or go.
 //! - **I7** The writer believes nothing that it can know itself (D-23): its position, the membership and every deadline

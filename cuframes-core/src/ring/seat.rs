@@ -72,6 +72,8 @@ pub struct Seat<R: Region, O> {
     term: u64,
     /// 1 once the connection is gone: frames then leave the region alone.
     detached: R::Word,
+    /// The newest frame that we are done with. Our own copy, because others can write `last_seen_seq`.
+    done: R::Word,
     /// Bit per slot: a frame there is held under a lease. Our own copy, because others can write `lease_bitmap`.
     held: R::Word,
 }
@@ -103,6 +105,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
             plain,
             term,
             detached: R::Word::new(0),
+            done: R::Word::new(initial_seq),
             held: R::Word::new(0),
         })
     }
@@ -157,16 +160,43 @@ impl<R: Region, O: Outside> Seat<R, O> {
         if self.plain {
             self.set_ack_bit(slot, seq);
         }
+        self.note_done(seq);
+        self.say_done();
         let words = self.region.subscriber(self.bit.get().into());
-        let mut last_seen = words.last_seen_seq.load(Relaxed);
-        while last_seen < seq {
-            // SYNC POINT: ack. Frames may be released in any order and on any thread: the word only grows (I5).
-            match words.last_seen_seq.compare_exchange(last_seen, seq, Release, Relaxed) {
+        words.last_ack_ns.store(self.outside.now().as_nanos().cast_unsigned(), Relaxed);
+    }
+
+    /// Remembers that we are done with frame `seq`. Frames may be released in any order and on any thread: it only grows.
+    pub(super) fn note_done(&self, seq: u64) {
+        let mut done = self.done.load(Relaxed);
+        while done < seq {
+            // Not relaxed: whoever says a greater number to the publisher says it for this frame, too.
+            match self.done.compare_exchange(done, seq, AcqRel, Relaxed) {
                 Ok(_) => break,
-                Err(found) => last_seen = found,
+                Err(found) => done = found,
             }
         }
-        words.last_ack_ns.store(self.outside.now().as_nanos().cast_unsigned(), Relaxed);
+    }
+
+    /// Makes `last_seen_seq` the newest frame that we are done with, whatever somebody else wrote there; says whether it
+    /// was something else.
+    fn say_done(&self) -> bool {
+        let word = &self.region.subscriber(self.bit.get().into()).last_seen_seq;
+        for _ in 0..ROUNDS {
+            // SYNC POINT: ack. The word first: what one of us has stored there it had noted before, so what we find noted
+            // is no less, and the word never goes back but from what is not ours (I5).
+            let said = word.load(Relaxed);
+            R::Word::fence(Acquire);
+            let done = self.done.load(Acquire);
+            if said == done {
+                return false;
+            }
+            // Whoever notes a greater number from here on says it, too.
+            if word.compare_exchange(said, done, Release, Relaxed).is_ok() {
+                return true;
+            }
+        }
+        true
     }
 
     /// Acknowledges by bit, towards a publisher that judges by bits; never a frame from before we joined (D-5).
@@ -225,17 +255,20 @@ impl<R: Region, O: Outside> Seat<R, O> {
         self.held.load(Acquire) & 1 << slot != 0
     }
 
-    /// Puts right what others have written in our name and nobody else would: lease bits of slots in which no frame is
-    /// held would keep the writer out for as long as we live.
+    /// Puts right what others have written in our name and nobody else would: a wrong `last_seen_seq` would keep the writer
+    /// waiting or make it overwrite what we still want, and lease bits of slots in which no frame is held would keep it out
+    /// for as long as we live.
     ///
     /// For the reader only. Frames may be released on other threads meanwhile, but no lease is taken: a slot that is not
     /// held stays so.
     pub(super) fn tidy(&self) {
-        if !self.leases() || !self.is_held() {
+        // A plain publisher knows nothing of leases, and judges by ack bits.
+        if self.plain || !self.is_held() {
             return;
         }
-        let mut changed = false;
-        for slot in 0..self.ring_size.get().into() {
+        let mut changed = self.say_done();
+        let slots = if self.leases() { self.ring_size.get() } else { 0 };
+        for slot in 0..slots.into() {
             let leases = &self.region.slot(slot).lease_bitmap;
             if !self.holds(slot) && leases.load(Relaxed) & self.bit.mask() != 0 {
                 // SYNC POINT: release. It may be that of a frame whose bit did not look ours when it was released.
@@ -260,3 +293,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
         }
     }
 }
+
+/// How often an acknowledgement is said again because the word was found changed. Our own threads end far earlier; who
+/// writes there all the time must not keep us, and what is not said then the reader says before it parks.
+const ROUNDS: u32 = 32;

@@ -119,6 +119,8 @@ struct Peer {
     plain: bool,
     term: u64,
     detached: bool,
+    /// The newest frame that was released.
+    done: u64,
     /// The last frame that was handed out.
     cursor: Option<u64>,
     frames: Vec<Frame<HeapRegion<FickleWord>, Bell>>,
@@ -140,7 +142,17 @@ impl Peer {
         let seat =
             Seat::new(Arc::clone(&region), Bell::default(), ring_size, bit, initial_seq, features, plain);
         let reader = RingReader::new(seat, mode);
-        Self { region, ring_size, reader, plain, term, detached: false, cursor: None, frames: Vec::new() }
+        Self {
+            region,
+            ring_size,
+            reader,
+            plain,
+            term,
+            detached: false,
+            done: initial_seq,
+            cursor: None,
+            frames: Vec::new(),
+        }
     }
 
     /// Does one thing, as the publisher or as the subscriber.
@@ -158,6 +170,7 @@ impl Peer {
                 let frame = self.frames.swap_remove(usize::from(script.byte()) % self.frames.len());
                 let changes = changes(choice, script);
                 let (intact, held) = (self.is_intact(&frame), self.is_held());
+                self.done = self.done.max(frame.seq().get());
                 let released = self.act(&changes, |_| frame.release());
                 if changes.is_empty() {
                     assert_eq!(released.is_ok(), intact && held);
@@ -226,7 +239,7 @@ impl Peer {
         let bit = self.reader.seat().bit();
         let own = FIRST_SUBSCRIBER + usize::from(bit.get()) * SUBSCRIBER_WORDS;
         match index.checked_sub(own) {
-            Some(LAST_SEEN_SEQ) => return before < after,
+            Some(LAST_SEEN_SEQ) => return after == self.done,
             Some(LAST_ACK_NS | PARKED) => return true,
             _ => {}
         }

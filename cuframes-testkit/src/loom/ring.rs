@@ -12,7 +12,7 @@ use cuframes_core::shm::{Region, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
 use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberBit, SubscriberMode};
 
-use super::word::{Field, LoomRegion, LoomWord, Weakening};
+use super::word::{self, Field, LoomRegion, LoomWord, Weakening};
 use crate::heap::{PID, request};
 
 /// The publisher of a ring, and the ring.
@@ -140,7 +140,9 @@ impl<K: Weakening> Place<K> {
         let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
         let region = Arc::clone(&self.region);
         let driver = Driver { bell: Arc::clone(&self.publisher_bell), witness: self.witness.clone() };
-        let seat = Seat::new(region, driver, self.ring_size, subscribed.bit, initial_seq, features, false);
+        let seat = word::seat(|| {
+            Seat::new(region, driver, self.ring_size, subscribed.bit, initial_seq, features, false)
+        });
         LoomReader { ring: RingReader::new(seat, mode), place: Arc::clone(self) }
     }
 

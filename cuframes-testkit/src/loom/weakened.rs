@@ -81,8 +81,7 @@ pub struct ForgetsLeases;
 
 impl Weakening for ForgetsLeases {
     fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
-        // The roster's are not relaxed ones.
-        ((step, order) != ((Field::Own, Access::SetBits), Relaxed)).then_some((value, order))
+        (step != (Field::Seat, Access::SetBits)).then_some((value, order))
     }
 }
 
@@ -169,8 +168,18 @@ impl Weakening for NoFenceAfterRelease {
     fn fence(after: Step, order: Ordering) -> Option<Ordering> {
         // Under a lease the last word written is our own note that it was given back, without one the stamp of the
         // acknowledgement, which is not modelled.
-        let released = matches!(after, (Field::Own, Access::ClearBits) | (Field::Other, _));
+        let released = matches!(after, (Field::Seat, Access::ClearBits) | (Field::Other, _));
         (!released).then_some(order)
+    }
+}
+
+/// A subscriber does not look at its word before it looks which acknowledgement it has to say.
+#[derive(Debug)]
+pub struct NoFenceInAck;
+
+impl Weakening for NoFenceInAck {
+    fn fence(after: Step, order: Ordering) -> Option<Ordering> {
+        ((after.0, order) != (Field::LastSeenSeq, Acquire)).then_some(order)
     }
 }
 
@@ -180,7 +189,8 @@ pub struct AckOfNextFrame;
 
 impl Weakening for AckOfNextFrame {
     fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
-        Some((if step == (Field::LastSeenSeq, Access::Exchange) { value + 1 } else { value }, order))
+        // What a seat notes, and then says to the publisher.
+        Some((if step == (Field::Seat, Access::Exchange) { value + 1 } else { value }, order))
     }
 }
 
@@ -202,6 +212,16 @@ pub struct NoFenceInJoin;
 impl Weakening for NoFenceInJoin {
     fn fence(after: Step, order: Ordering) -> Option<Ordering> {
         (after != (Field::Own, Access::SetBits)).then_some(order)
+    }
+}
+
+/// Who joins does not become a member.
+#[derive(Debug)]
+pub struct JoinsWithoutEffect;
+
+impl Weakening for JoinsWithoutEffect {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        (step != (Field::Own, Access::SetBits)).then_some((value, order))
     }
 }
 
