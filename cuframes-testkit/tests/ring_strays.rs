@@ -15,6 +15,8 @@ const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
 const LEASE: Features = Features::LEASE;
 const ALL: Features = Features::LEASE.union(Features::WAKE_HINT);
 
+type Look = fn(&mut HeapReader) -> Vec<u64>;
+
 /// Takes and releases everything that is there, and sleeps.
 fn read_and_park(reader: &mut HeapReader) -> Vec<u64> {
     let seqs = std::iter::from_fn(|| reader.next()).map(|frame| frame.seq().get()).collect();
@@ -24,10 +26,8 @@ fn read_and_park(reader: &mut HeapReader) -> Vec<u64> {
 }
 
 /// As often as a reader that never sleeps finds nothing until it looks after its words.
-fn spin(reader: &mut HeapReader) {
-    for _ in 0..1024 {
-        assert!(reader.next().is_none());
-    }
+fn spin(reader: &mut HeapReader) -> Vec<u64> {
+    (0..1024).filter_map(|_| reader.next()).map(|frame| frame.seq().get()).collect()
 }
 
 fn lease(ring: &HeapRing, slot: usize) -> &AtomicU64 {
@@ -36,7 +36,7 @@ fn lease(ring: &HeapRing, slot: usize) -> &AtomicU64 {
 
 #[test]
 fn a_lease_bit_in_the_name_of_a_reader_is_gone_when_it_sleeps_or_has_looked_often() {
-    for look in [|reader: &mut HeapReader| drop(read_and_park(reader)), spin] {
+    for look in [read_and_park, spin] {
         let mut ring = HeapRing::new(3, Policy::DROP_OLDEST);
         let mut reader = ring.join(NEWEST, ALL);
         lease(&ring, 1).fetch_or(0b10, Relaxed);
@@ -163,4 +163,20 @@ fn what_was_released_while_its_bit_looked_lost_is_acknowledged_when_it_is_ours_a
     ring.roster.restore();
     assert!(read_and_park(&mut reader).is_empty());
     assert_eq!((reader.seat().outside().rings(), ring.publish(0)), (1, 2));
+}
+
+#[test]
+fn a_reader_that_somebody_else_said_to_sleep_or_never_to_say_so_is_not_woken_for_ever() {
+    let looks: [(Look, bool); 3] = [(read_and_park, false), (spin, false), (spin, true)];
+    for (look, is_parked) in looks {
+        let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+        let mut reader = ring.join(STRICT, ALL);
+        let words = &ring.region.subscribers[1];
+        let (word, stray) = if is_parked { (&words.parked, 1) } else { (&words.wake_mode, 0) };
+        word.store(stray, Relaxed);
+        assert_eq!(ring.writer.claim().unwrap().commit(0, 0).wake, 0b10);
+        drop(reader.next().unwrap());
+        look(&mut reader);
+        assert_eq!(ring.writer.claim().unwrap().commit(0, 0).wake, 0);
+    }
 }

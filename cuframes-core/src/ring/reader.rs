@@ -45,6 +45,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(CALLS_BEFORE_TIDYING) {
             self.seat.tidy();
+            // Whoever looks is awake, whatever somebody else wrote.
+            self.unpark();
         }
         // Each further attempt needs a frame overwritten in the moment between two loads.
         for _ in 0..ATTEMPTS {

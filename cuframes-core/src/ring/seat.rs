@@ -94,8 +94,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
         let words = region.subscriber(bit.get().into());
         let term = outside.standing(bit).map_or_else(|| words.term.load(Acquire), |said| said.term);
         words.parked.store(0, Relaxed);
-        words.wake_mode.store(features.contains(Features::WAKE_HINT).into(), Release);
-        Arc::new(Self {
+        let seat = Self {
             region,
             outside,
             ring_size,
@@ -107,7 +106,14 @@ impl<R: Region, O: Outside> Seat<R, O> {
             detached: R::Word::new(0),
             done: R::Word::new(initial_seq),
             held: R::Word::new(0),
-        })
+        };
+        seat.region.subscriber(bit.get().into()).wake_mode.store(seat.wake_mode(), Release);
+        Arc::new(seat)
+    }
+
+    /// What we write to `wake_mode`: 1 if we say when we sleep.
+    fn wake_mode(&self) -> u64 {
+        self.features.contains(Features::WAKE_HINT).into()
     }
 
     /// The connection is gone: from now on releasing a frame leaves the region alone and reports the loss.
@@ -256,8 +262,8 @@ impl<R: Region, O: Outside> Seat<R, O> {
     }
 
     /// Puts right what others have written in our name and nobody else would: a wrong `last_seen_seq` would keep the writer
-    /// waiting or make it overwrite what we still want, and lease bits of slots in which no frame is held would keep it out
-    /// for as long as we live.
+    /// waiting or make it overwrite what we still want, a wrong `wake_mode` would cost it a system call for each frame, and
+    /// lease bits of slots in which no frame is held would keep it out for as long as we live.
     ///
     /// For the reader only. Frames may be released on other threads meanwhile, but no lease is taken: a slot that is not
     /// held stays so.
@@ -266,6 +272,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
         if self.plain || !self.is_held() {
             return;
         }
+        self.region.subscriber(self.bit.get().into()).wake_mode.store(self.wake_mode(), Relaxed);
         let mut changed = self.say_done();
         let slots = if self.leases() { self.ring_size.get() } else { 0 };
         for slot in 0..slots.into() {

@@ -119,6 +119,8 @@ struct Peer {
     plain: bool,
     term: u64,
     detached: bool,
+    /// What it wrote to `wake_mode` when it attached.
+    wake_mode: u64,
     /// The newest frame that was released.
     done: u64,
     /// The last frame that was handed out.
@@ -139,6 +141,7 @@ impl Peer {
         let initial_seq = initial_seq.resolve(global_seq);
         let term = region.subscribers.get(usize::from(bit.get())).unwrap().term.value();
         let features = Features(u32::from(features));
+        let wake_mode = features.contains(Features::WAKE_HINT).into();
         let seat =
             Seat::new(Arc::clone(&region), Bell::default(), ring_size, bit, initial_seq, features, plain);
         let reader = RingReader::new(seat, mode);
@@ -149,6 +152,7 @@ impl Peer {
             plain,
             term,
             detached: false,
+            wake_mode,
             done: initial_seq,
             cursor: None,
             frames: Vec::new(),
@@ -241,6 +245,7 @@ impl Peer {
         match index.checked_sub(own) {
             Some(LAST_SEEN_SEQ) => return after == self.done,
             Some(LAST_ACK_NS | PARKED) => return true,
+            Some(WAKE_MODE) => return after == self.wake_mode,
             _ => {}
         }
         let Some(index) = index.checked_sub(FIRST_SLOT) else { return false };
@@ -292,4 +297,5 @@ const FIRST_SUBSCRIBER: usize = 0xD00 / 8;
 const SUBSCRIBER_WORDS: usize = 0x80 / 8;
 const LAST_SEEN_SEQ: usize = 0x10 / 8;
 const LAST_ACK_NS: usize = 0x18 / 8;
+const WAKE_MODE: usize = 0x40 / 8;
 const PARKED: usize = 0x48 / 8;
