@@ -106,8 +106,7 @@ impl<R: Region> Roster<R> {
         if let Some(witness) = &self.witness {
             witness.subscriber(bit.get().into()).term.store(self.members.term(bit), Relaxed);
         }
-        let initial_seq =
-            self.members.join(&self.region, bit, request.features.contains(Features::WAKE_HINT));
+        let initial_seq = self.members.join(&self.region, bit, request.features);
         self.region.header().subscriber_bitmap.fetch_or(bit.mask(), AcqRel);
         self.say_state(bit, subscriber_state::ACTIVE);
         let SubscribeRequest { name, mode, features, .. } = request;

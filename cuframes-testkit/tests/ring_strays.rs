@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cuframes_core::ring::FrameLost;
-use cuframes_core::{Features, Policy, SubscriberMode};
+use cuframes_core::roster::Departure;
+use cuframes_core::{Features, Instant, Policy, SubscriberBit, SubscriberMode};
 use cuframes_testkit::heap::{HeapReader, HeapRing};
 
 const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
@@ -179,4 +180,40 @@ fn a_reader_that_somebody_else_said_to_sleep_or_never_to_say_so_is_not_woken_for
         look(&mut reader);
         assert_eq!(ring.writer.claim().unwrap().commit(0, 0).wake, 0);
     }
+}
+
+#[test]
+fn a_lease_bit_of_somebody_without_leases_keeps_nobody_out() {
+    for policy in [Policy::DROP_OLDEST, Policy::STRICT_WAIT] {
+        let mut ring = HeapRing::new(1, policy);
+        // The bit had a holder with leases before.
+        drop(ring.join(STRICT, LEASE));
+        ring.roster.leave(Instant::ZERO, SubscriberBit::new(1).unwrap(), Departure::Clean);
+        let mut reader = ring.join(STRICT, Features::NONE);
+        lease(&ring, 0).store(u64::MAX, Relaxed);
+        assert_eq!(ring.publish(0), 1);
+        drop(reader.next().unwrap());
+        assert_eq!((ring.writer.stalled(), ring.publish(0)), (None, 2));
+    }
+}
+
+#[test]
+fn who_never_says_when_it_sleeps_is_woken_whatever_somebody_else_wrote_in_its_name() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let _reader = ring.join(STRICT, LEASE);
+    ring.region.subscribers[1].wake_mode.store(1, Relaxed);
+    assert_eq!(ring.writer.claim().unwrap().commit(0, 0).wake, 0b10);
+}
+
+#[test]
+fn a_writer_that_somebody_else_said_to_sleep_is_not_woken_for_ever() {
+    let mut ring = HeapRing::new(2, Policy::DROP_OLDEST);
+    let mut reader = ring.join(STRICT, ALL);
+    ring.publish(0);
+    ring.region.header.publisher_parked.store(1, Relaxed);
+    drop(reader.next().unwrap());
+    assert_eq!(reader.seat().outside().rings(), 1);
+    ring.publish(0);
+    drop(reader.next().unwrap());
+    assert_eq!(reader.seat().outside().rings(), 1);
 }

@@ -9,14 +9,14 @@ use core::array;
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use crate::config::SubscriberBit;
+use crate::config::{Features, SubscriberBit};
 use crate::shm::layout::SUBSCRIBERS;
 use crate::shm::{Region, Word};
 
 /// Membership of one stream, shared by its roster and its writer.
 #[derive(Debug)]
 pub struct Members<W> {
-    /// Bit per active subscriber.
+    /// Bit per active subscriber; and again, 32 bits higher, per active subscriber that takes leases.
     active: W,
     /// Bit per active subscriber that wakes a parked publisher.
     waking: W,
@@ -60,7 +60,13 @@ impl<W: Word> Members<W> {
     /// Bit per active subscriber.
     #[must_use]
     pub fn active(&self) -> u64 {
-        self.active.load(Acquire)
+        self.active.load(Acquire) & ((1 << SUBSCRIBERS) - 1)
+    }
+
+    /// Bit per active subscriber that takes leases. Lease bits of others were written by somebody else: they would not
+    /// take them away either.
+    pub(super) fn leasing(&self) -> u64 {
+        self.active.load(Acquire) >> SUBSCRIBERS
     }
 
     /// The newest published number, 0 before the first.
@@ -83,15 +89,16 @@ impl<W: Word> Members<W> {
     /// Makes `bit` active and returns its `initial_seq`; its slot in the region says `last_seen_seq = initial_seq`.
     ///
     /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done.
-    pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, wakes: bool) -> u64 {
-        if wakes {
+    pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, features: Features) -> u64 {
+        if features.contains(Features::WAKE_HINT) {
             self.waking.fetch_or(bit.mask(), AcqRel);
         } else {
             self.waking.fetch_and(!bit.mask(), AcqRel);
         }
         // SYNC POINT: join. Either the writer's next look at `active` sees the bit, or we see the number it published
         // before that look, and then the subscriber was not promised that frame.
-        self.active.fetch_or(bit.mask(), AcqRel);
+        let leasing = if features.contains(Features::LEASE) { bit.mask() << SUBSCRIBERS } else { 0 };
+        self.active.fetch_or(bit.mask() | leasing, AcqRel);
         W::fence(SeqCst);
         let initial = self.newest.load(Acquire);
         region.subscriber(bit.get().into()).last_seen_seq.store(initial, Relaxed);
@@ -101,7 +108,7 @@ impl<W: Word> Members<W> {
 
     /// Takes `bit` out: it is not waited for, and its leases no longer count. Roster only.
     pub(crate) fn leave(&self, bit: SubscriberBit) {
-        self.active.fetch_and(!bit.mask(), AcqRel);
+        self.active.fetch_and(!(bit.mask() | bit.mask() << SUBSCRIBERS), AcqRel);
     }
 
     /// Records a publication. Writer only.

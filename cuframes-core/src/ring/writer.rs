@@ -78,7 +78,8 @@ impl<R: Region> RingWriter<R> {
         loop {
             match self.take() {
                 Ok((seq, slot)) => {
-                    if self.parked {
+                    // Said of a writer that is awake, by somebody else, it would cost each release a system call.
+                    if self.parked || self.region.header().publisher_parked.load(Relaxed) != 0 {
                         self.unpark();
                     }
                     return Ok(Claim { writer: self, seq, slot });
@@ -173,7 +174,7 @@ impl<R: Region> RingWriter<R> {
 
     /// The live subscribers that hold a lease of `slot` at this moment.
     fn leases(&self, slot: usize) -> u64 {
-        self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.active()
+        self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.leasing()
     }
 
     /// Makes `slot` invalid unless a live subscriber holds a lease of it; says who does.
@@ -181,7 +182,7 @@ impl<R: Region> RingWriter<R> {
     fn invalidate(&mut self, slot: usize) -> Result<(), u64> {
         let words = self.region.slot(slot);
         // A cheap look first: backing off below would make a held frame look invalid for a moment.
-        let leases = words.lease_bitmap.load(Relaxed) & self.members.active();
+        let leases = words.lease_bitmap.load(Relaxed) & self.members.leasing();
         if leases != 0 {
             return Err(leases);
         }
@@ -191,7 +192,7 @@ impl<R: Region> RingWriter<R> {
         words.seq.store(INVALID_SEQ, Relaxed);
         R::Word::fence(SeqCst);
         // SYNC POINT: release
-        let leases = words.lease_bitmap.load(Acquire) & self.members.active();
+        let leases = words.lease_bitmap.load(Acquire) & self.members.leasing();
         if leases != 0 {
             words.seq.store(self.held(slot), Release);
             return Err(leases);
@@ -206,14 +207,18 @@ impl<R: Region> RingWriter<R> {
         Ok(())
     }
 
-    /// The active subscribers that must be woken for a frame just published: those that don't say when they sleep
-    /// (`wake_mode` 0), and those that do. Costs two loads per active subscriber.
+    /// The active subscribers that must be woken for a frame just published: those that don't say when they sleep, by
+    /// their words (`wake_mode` 0) or for want of WAKE_HINT, and those that do. Costs three loads per active
+    /// subscriber.
     #[inline]
     fn sleepers(&self) -> u64 {
         let mut sleepers = 0;
         for bit in SubscriberBit::in_bitmap(self.members.active()) {
             let words = self.region.subscriber(bit.get().into());
-            if words.parked.load(Relaxed) == 1 || words.wake_mode.load(Relaxed) == 0 {
+            if words.parked.load(Relaxed) == 1
+                || words.wake_mode.load(Relaxed) == 0
+                || self.members.any_silent(bit.mask())
+            {
                 sleepers |= bit.mask();
             }
         }
