@@ -162,7 +162,7 @@ fn accused_late<K: Weakening>() {
     assert_eq!(accused, [], "who has only just joined is accused");
 }
 
-// 328 executions, under 1 s.
+// 1717 executions, under 1 s.
 #[test]
 fn who_joins_gets_every_frame_that_it_was_promised() {
     check(|| joins::<AsShipped>(1));
@@ -180,7 +180,7 @@ fn who_joins_is_promised_too_much_without_the_writers_fence() {
     check(|| joins::<NoFenceAfterPublication>(1));
 }
 
-// 708 executions, under 1 s.
+// 6916 executions, under 1 s.
 #[test]
 fn who_joins_a_ring_of_two_slots_gets_every_frame_that_it_was_promised() {
     check(|| joins::<AsShipped>(2));
@@ -192,7 +192,7 @@ fn who_joins_a_ring_of_two_slots_is_promised_too_much_without_the_rosters_fence(
     check(|| joins::<NoFenceInJoin>(2));
 }
 
-// 19935 executions, 3 s.
+// 60782 executions, 6 s.
 #[test]
 fn who_joins_on_a_used_bit_gets_every_frame_that_it_was_promised() {
     check(joins_after::<AsShipped>);
@@ -204,7 +204,7 @@ fn who_joins_on_a_used_bit_is_promised_too_much_without_the_rosters_fence() {
     check(joins_after::<NoFenceInJoin>);
 }
 
-// 438 executions, under 1 s.
+// 1910 executions, under 1 s.
 #[test]
 fn who_leaves_holds_nothing_up() {
     check(leaves::<AsShipped>);
@@ -228,7 +228,7 @@ fn a_lease_of_who_was_evicted_holds_the_writer_up_if_it_stays_a_member() {
     check(leases_late::<LeavesWithoutEffect>);
 }
 
-// 5710 executions, 1 s.
+// 5603 executions, under 1 s.
 #[test]
 fn who_is_evicted_is_told_that_its_frame_is_torn() {
     check(evicted::<AsShipped>);
@@ -240,7 +240,7 @@ fn who_is_evicted_is_not_told_if_the_slot_stays_valid() {
     check(evicted::<SlotStaysValid>);
 }
 
-// 56 executions, under 1 s.
+// 64 executions, under 1 s.
 #[test]
 fn a_late_release_does_not_hit_the_next_subscriber() {
     check(|| releases_late::<AsShipped>(Departure::Abrupt));
@@ -276,7 +276,7 @@ fn a_bit_is_its_last_holders_again_in_the_witness_if_its_state_comes_before_its_
     check(looks_late_at_the_witness::<StateBeforeTerm>);
 }
 
-// 1122 executions, under 1 s.
+// 6043 executions, under 1 s.
 #[test]
 fn a_late_accusation_does_not_hit_the_next_subscriber() {
     check(accused_late::<AsShipped>);

@@ -217,3 +217,24 @@ fn a_writer_that_somebody_else_said_to_sleep_is_not_woken_for_ever() {
     drop(reader.next().unwrap());
     assert_eq!(reader.seat().outside().rings(), 1);
 }
+
+#[test]
+fn a_writer_that_waits_says_again_what_is_published() {
+    for stray in [0, 1, 77, u64::MAX] {
+        let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
+        let mut reader = ring.join(STRICT, LEASE);
+        for seq in 1..3 {
+            assert_eq!(ring.publish(0), seq);
+            ring.region.header.global_seq.store(seq - 1, Relaxed);
+            assert!(reader.next().is_none());
+            ring.region.slots[0].seq.store(stray, Relaxed);
+            assert_eq!(ring.writer.claim().unwrap_err().waiting_for_acks, 0b10);
+            assert_eq!(reader.next().unwrap().seq().get(), seq);
+        }
+        assert_eq!(ring.publish(0), 3);
+        let _ = ring.writer.claim().unwrap_err();
+        drop(reader.next().unwrap());
+        drop(ring.writer.claim().unwrap());
+        assert_eq!(ring.region.slots[0].seq.load(Relaxed), u64::MAX, "there is no frame any more");
+    }
+}

@@ -10,7 +10,7 @@ use super::members::Members;
 use super::seq::{Seq, slot_of};
 use super::stall::Stalled;
 use crate::config::{Policy, RingSize, SubscriberBit};
-use crate::shm::layout::{INVALID_SEQ, SLOTS};
+use crate::shm::layout::{INVALID_SEQ, SLOTS, restore};
 use crate::shm::{Region, Word};
 
 /// Writes frames into a ring.
@@ -84,7 +84,10 @@ impl<R: Region> RingWriter<R> {
                     }
                     return Ok(Claim { writer: self, seq, slot });
                 }
-                Err(stalled) => wait(self, stalled)?,
+                Err(stalled) => {
+                    self.restore();
+                    wait(self, stalled)?;
+                }
             }
         }
     }
@@ -132,6 +135,17 @@ impl<R: Region> RingWriter<R> {
     #[must_use]
     pub const fn members(&self) -> &Arc<Members<R::Word>> {
         &self.members
+    }
+
+    /// Says once more what is published, where somebody has written over it: whoever does not find a frame because of that
+    /// would keep a writer waiting that writes nothing meanwhile.
+    fn restore(&self) {
+        restore(&self.region.header().global_seq, self.newest);
+        for slot in 0..self.ring_size.get().into() {
+            if self.held(slot) != INVALID_SEQ {
+                restore(&self.region.slot(slot).seq, self.held(slot));
+            }
+        }
     }
 
     fn unpark(&mut self) {
