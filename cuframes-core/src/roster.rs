@@ -22,6 +22,8 @@ use crate::wire::subscribe::{InitialSeq, Subscribed};
 #[derive(Debug)]
 pub struct Roster<R: Region> {
     region: R,
+    /// What is said about who has which bit once more, where nobody else can write.
+    witness: Option<R>,
     members: Arc<Members<R::Word>>,
     quarantine: Duration,
     seats: [Seat; SUBSCRIBERS],
@@ -67,7 +69,14 @@ impl<R: Region> Roster<R> {
     #[must_use]
     pub fn new(region: R, quarantine: Duration) -> Self {
         let (members, seats) = (Members::new(), array::from_fn(|_| Seat::Free));
-        Self { region, members, quarantine, seats, shutting_down: false }
+        Self { region, witness: None, members, quarantine, seats, shutting_down: false }
+    }
+
+    /// Says whose each bit is in `witness`, too: the one that the [writer](crate::ring::RingWriter::with_witness) has.
+    #[must_use]
+    pub fn with_witness(mut self, witness: R) -> Self {
+        self.witness = Some(witness);
+        self
     }
 
     /// The membership for the ring's writer.
@@ -88,15 +97,18 @@ impl<R: Region> Roster<R> {
         // Again: anybody may have written there since the bit was freed.
         self.clean(bit);
         let words = self.region.subscriber(bit.get().into());
-        words.state.store(subscriber_state::CONNECTING, Relaxed);
+        self.say_state(bit, subscriber_state::CONNECTING);
         words.consumer_pid.store(pid, Relaxed);
         copy_in(&words.consumer_name, &request.name.to_region_bytes());
         self.members.begin_term(bit);
+        // SYNC POINT: seat
         words.term.store(self.term_in_region(bit, request.features), Relaxed);
-        let initial_seq =
-            self.members.join(&self.region, bit, request.features.contains(Features::WAKE_HINT));
+        if let Some(witness) = &self.witness {
+            witness.subscriber(bit.get().into()).term.store(self.members.term(bit), Relaxed);
+        }
+        let initial_seq = self.members.join(&self.region, bit, request.features);
         self.region.header().subscriber_bitmap.fetch_or(bit.mask(), AcqRel);
-        words.state.store(subscriber_state::ACTIVE, Release);
+        self.say_state(bit, subscriber_state::ACTIVE);
         let SubscribeRequest { name, mode, features, .. } = request;
         *self.seat_mut(bit) = Seat::Taken(Member { bit, pid, name, mode, features });
         Ok(Subscribed { bit, initial_seq: InitialSeq::Full(initial_seq) })
@@ -109,7 +121,7 @@ impl<R: Region> Roster<R> {
             return;
         }
         // First: a reader whose lease does not count any more must be able to tell.
-        self.region.subscriber(bit.get().into()).state.store(subscriber_state::DRAINING, Release);
+        self.say_state(bit, subscriber_state::DRAINING);
         self.members.leave(bit);
         self.region.header().subscriber_bitmap.fetch_and(!bit.mask(), AcqRel);
         self.clear_leases(bit);
@@ -193,12 +205,18 @@ impl<R: Region> Roster<R> {
         if features.contains(Features::LEASE) { self.members.term(bit) } else { 0 }
     }
 
+    fn say_state(&self, bit: SubscriberBit, state: u64) {
+        for region in self.witness.iter().chain([&self.region]) {
+            // SYNC POINT: seat
+            region.subscriber(bit.get().into()).state.store(state, Release);
+        }
+    }
+
     /// Makes a bit assignable again.
     fn free(&mut self, bit: SubscriberBit) {
         // Its leases once more: whoever had it may have set one during its quarantine.
         self.clean(bit);
-        let state = &self.region.subscriber(bit.get().into()).state;
-        state.store(subscriber_state::FREE, Release);
+        self.say_state(bit, subscriber_state::FREE);
         *self.seat_mut(bit) = Seat::Free;
     }
 

@@ -190,9 +190,10 @@ impl PublisherBuilder {
             handshake_timeout: timeouts.handshake,
         };
         let region = Arc::clone(files.region());
-        let roster = Roster::new(Arc::clone(&region), timeouts.quarantine);
-        let writer = RingWriter::new(region, Arc::clone(roster.membership()), ring_size, policy)
-            .with_witness(Arc::new(witness));
+        let witness = Arc::new(witness);
+        let roster = Roster::new(Arc::clone(&region), timeouts.quarantine).with_witness(Arc::clone(&witness));
+        let writer =
+            RingWriter::new(region, Arc::clone(roster.membership()), ring_size, policy).with_witness(witness);
         let report = Report::new(key.clone());
         report.published(files.socket_path(), files.region_path(), mapped_bytes(&meta, ring_size));
         let frames = Frames { backend, pool: Some(pool), event, handle, ring_size };

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use cuframes_core::gpu::Import;
-use cuframes_core::ring::{self, FrameLost, Outside, Testimony};
+use cuframes_core::ring::{self, FrameLost, Outside, Standing, Testimony};
 use cuframes_core::shm::StreamHeader;
 use cuframes_core::wire::meta::Plane;
 use cuframes_core::wire::subscribe::Unsubscribe;
-use cuframes_core::{FrameMeta, Instant, Key};
+use cuframes_core::{FrameMeta, Instant, Key, SubscriberBit};
 
 use crate::error::Error;
 use crate::host::HostMemory;
@@ -224,7 +224,7 @@ pub(crate) struct Attachment<B: Import> {
     meta: FrameMeta,
     epoch: u64,
     memory: Arc<Memory<B>>,
-    /// What only the publisher can say about its slots.
+    /// What only the publisher can say.
     witness: Option<Witness>,
     /// Wakes the publisher.
     bell: Option<EventFd>,
@@ -288,6 +288,10 @@ impl<B: Import<Fd = OwnedFd>> Outside for Attachment<B> {
 
     fn testimony(&self, slot: usize) -> Option<Testimony> {
         self.witness.as_ref().map(|witness| witness.testimony(slot))
+    }
+
+    fn standing(&self, bit: SubscriberBit) -> Option<Standing> {
+        self.witness.as_ref().map(|witness| witness.standing(bit))
     }
 }
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuframes_core::error::{Place, Problem};
-use cuframes_core::ring::Testimony;
+use cuframes_core::ring::{Standing, Testimony};
 use cuframes_core::shm::header::SlotMemory;
 use cuframes_core::shm::layout::{HeaderWords, REGION_SIZE, RegionWords, SlotWords, SubscriberWords};
 use cuframes_core::shm::{Region, StreamHeader};
 use cuframes_core::wire::MessageType;
-use cuframes_core::{Key, Violation};
+use cuframes_core::{Key, SubscriberBit, Violation};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, open};
 use rustix::io::{Errno, retry_on_intr};
@@ -109,7 +109,7 @@ impl MappedRegion {
     }
 }
 
-/// What the publisher says about its slots, where nobody else can write: a subscriber's view of a
+/// What the publisher says about slots and bits, where nobody else can write: a subscriber's view of a
 /// [sealed](MappedRegion::sealed) region. It is mapped read-only, so nothing here may do more than load a word, relaxed.
 #[derive(Debug)]
 pub(crate) struct Witness(MappedRegion);
@@ -153,6 +153,12 @@ impl Witness {
             pts_ns: pts_ns.load(Ordering::Relaxed),
             written_bytes: written_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// What it says about who has `bit`.
+    pub(crate) fn standing(&self, bit: SubscriberBit) -> Standing {
+        let SubscriberWords { state, term, .. } = self.0.subscriber(bit.get().into());
+        Standing { state: state.load(Ordering::Relaxed), term: term.load(Ordering::Relaxed) }
     }
 }
 

@@ -29,7 +29,7 @@ fn stream<K: Weakening>(slots: u64, features: Features) {
     }
 }
 
-// 23072 executions, 4 s.
+// 77235 executions, 9 s.
 #[test]
 fn three_frames_arrive_through_one_slot() {
     check(|| stream::<AsShipped>(1, Features::NONE));
@@ -41,7 +41,7 @@ fn a_stream_through_one_slot_stops_without_the_subscribers_fence_before_it_sleep
     check(|| stream::<NoFenceAfterParked>(1, Features::NONE));
 }
 
-// 23798 executions, 4 s.
+// 59005 executions, 8 s.
 #[test]
 fn three_leased_frames_arrive_through_two_slots() {
     check(|| stream::<AsShipped>(2, Features::LEASE));

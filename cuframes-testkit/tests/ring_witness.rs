@@ -1,14 +1,16 @@
-//! Numbers that somebody else wrote into the region, against a witness that only the publisher can write (X-6, D-23).
+//! What somebody else wrote into the region, against a witness that only the publisher can write (X-6, D-23).
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failure ends the test")]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cuframes_core::ring::{FrameLost, Outside, RingReader, RingWriter, Seat, Testimony};
+use cuframes_core::ring::{FrameLost, Outside, RingReader, RingWriter, Seat, Standing, Testimony};
+use cuframes_core::roster::{Departure, Roster};
 use cuframes_core::shm::RegionWords;
-use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberMode};
-use cuframes_testkit::heap::{HeapRegion, HeapRing, PID, request};
+use cuframes_core::wire::subscribe::Subscribed;
+use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberBit, SubscriberMode};
+use cuframes_testkit::heap::{HeapRegion, HeapRing, PID, QUARANTINE, request};
 
 const STRICT: SubscriberMode = SubscriberMode::STRICT_ORDER;
 const NEWEST: SubscriberMode = SubscriberMode::NEWEST_ONLY;
@@ -31,6 +33,11 @@ impl Outside for Seeing {
             [&words.seq, &words.pts_ns, &words.written_bytes].map(|word| word.load(Relaxed));
         Some(Testimony { seq, pts_ns, written_bytes })
     }
+
+    fn standing(&self, bit: SubscriberBit) -> Option<Standing> {
+        let words = &self.0.subscribers[usize::from(bit.get())];
+        Some(Standing { state: words.state.load(Relaxed), term: words.term.load(Relaxed) })
+    }
 }
 
 /// A ring of three slots with a witness.
@@ -41,26 +48,40 @@ struct Witnessed {
 
 impl Witnessed {
     fn new() -> Self {
-        let mut ring = HeapRing::new(3, Policy::DROP_OLDEST);
+        Self::with(Policy::DROP_OLDEST)
+    }
+
+    fn with(policy: Policy) -> Self {
+        let mut ring = HeapRing::new(3, policy);
         let witness: HeapRegion = Arc::new(RegionWords::zeroed());
         for slot in &witness.slots {
             slot.seq.store(u64::MAX, Relaxed);
         }
-        let members = Arc::clone(ring.roster.membership());
         let region = Arc::clone(&ring.region);
-        ring.writer = RingWriter::new(region, members, RingSize::new(3).unwrap(), Policy::DROP_OLDEST)
-            .with_witness(Arc::clone(&witness));
+        ring.roster = Roster::new(Arc::clone(&region), QUARANTINE).with_witness(Arc::clone(&witness));
+        let members = Arc::clone(ring.roster.membership());
+        ring.writer = RingWriter::new(region, members, RING_SIZE, policy).with_witness(Arc::clone(&witness));
         Self { ring, witness }
     }
 
     fn join(&mut self, mode: SubscriberMode, features: Features) -> RingReader<HeapRegion, Seeing> {
         let subscribed = self.ring.roster.admit(PID, request(mode, features)).unwrap();
+        self.attach(subscribed, mode, features)
+    }
+
+    fn attach(
+        &self,
+        subscribed: Subscribed,
+        mode: SubscriberMode,
+        features: Features,
+    ) -> RingReader<HeapRegion, Seeing> {
         let (region, seeing) = (Arc::clone(&self.ring.region), Seeing(Arc::clone(&self.witness)));
         let initial = subscribed.initial_seq.resolve(0);
-        let ring_size = RingSize::new(3).unwrap();
-        RingReader::new(Seat::new(region, seeing, ring_size, subscribed.bit, initial, features, false), mode)
+        RingReader::new(Seat::new(region, seeing, RING_SIZE, subscribed.bit, initial, features, false), mode)
     }
 }
+
+const RING_SIZE: RingSize = RingSize::new(3).unwrap();
 
 #[test]
 fn what_was_published_is_read_as_without_a_witness() {
@@ -156,6 +177,54 @@ fn a_writer_that_puts_a_number_back_leaves_the_frame_as_it_was() {
     assert!(frame.is_intact());
     witnessed.ring.region.slots[1].seq.store(1, Relaxed);
     frame.release().unwrap();
+}
+
+#[test]
+fn whose_a_bit_is_only_the_witness_says() {
+    for policy in [Policy::DROP_OLDEST, Policy::STRICT_WAIT] {
+        let mut witnessed = Witnessed::with(policy);
+        // While it attaches, while it takes a frame, and while it gives it back.
+        let words = Arc::clone(&witnessed.ring.region);
+        let subscribed = witnessed.ring.roster.admit(PID, request(STRICT, LEASE)).unwrap();
+        for word in [&words.subscribers[1].state, &words.subscribers[1].term] {
+            word.store(77, Relaxed);
+        }
+        let mut reader = witnessed.attach(subscribed, STRICT, LEASE);
+        for _ in 0..7 {
+            witnessed.ring.publish(0);
+            assert!(reader.seat().is_held());
+            reader.next().unwrap().release().unwrap();
+        }
+        assert_eq!(witnessed.ring.roster.restore(), 2);
+        assert!(reader.seat().is_held());
+    }
+}
+
+#[test]
+fn who_is_evicted_is_not_told_by_others_that_it_is_not() {
+    for features in [LEASE, Features::NONE] {
+        let mut witnessed = Witnessed::new();
+        let mut reader = witnessed.join(STRICT, features);
+        let (bit, words) = (reader.seat().bit(), Arc::clone(&witnessed.ring.region));
+        witnessed.ring.publish(0);
+        let [first, second] = [reader.next().unwrap(), {
+            witnessed.ring.publish(0);
+            reader.next().unwrap()
+        }];
+        let term = words.subscribers[1].term.load(Relaxed);
+        witnessed.ring.roster.leave(Instant::ZERO, bit, Departure::Abrupt);
+        words.subscribers[1].state.store(2, Relaxed);
+        words.subscribers[1].term.store(term, Relaxed);
+        assert!(!reader.seat().is_held());
+        assert_eq!(first.release(), Err(FrameLost::Evicted));
+        // Nor when the bit has its next holder, of whom the region says no term without LEASE.
+        witnessed.ring.roster.handle_timeout(Instant::ZERO + QUARANTINE);
+        let next = witnessed.join(STRICT, features);
+        words.subscribers[1].term.store(term, Relaxed);
+        assert!(next.seat().is_held() && !reader.seat().is_held());
+        assert_eq!(second.release(), Err(FrameLost::Evicted));
+        assert_eq!(words.subscribers[1].last_seen_seq.load(Relaxed), 2, "what the next holder was promised");
+    }
 }
 
 #[test]

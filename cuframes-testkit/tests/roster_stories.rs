@@ -186,6 +186,31 @@ fn who_holds_a_lease_for_two_seconds_while_the_ring_is_full_is_accused() {
 }
 
 #[test]
+fn under_strict_wait_the_time_of_a_lease_runs_while_others_do_not_acknowledge() {
+    let mut ring = HeapRing::new(2, Policy::STRICT_WAIT);
+    let mut clock = StallClock::new(&Timeouts::default());
+    let (_hung, mut batch) = (ring.join(STRICT, LEASE), ring.join(STRICT, LEASE));
+    ring.publish(0);
+    ring.publish(0);
+    let _held = batch.next().unwrap();
+    // Its acknowledgement covers the frame that it holds.
+    drop(batch.next().unwrap());
+    let mut look = |ring: &mut HeapRing, now| {
+        let stalled = ring.writer.stalled().unwrap();
+        assert_eq!(ring.writer.claim().unwrap_err(), stalled);
+        let over = clock.stalled(now, &stalled, ring.writer.members());
+        (stalled.waiting_for_acks, stalled.waiting_for_leases, over)
+    };
+    assert_eq!(look(&mut ring, at(0)), (0b010, 0b100, false));
+    assert_eq!(look(&mut ring, at(1000)), (0b010, 0b100, true));
+    assert_eq!(accused(&ring), [(1, Accusation::Ack)]);
+    ring.roster.leave(at(1000), bit(1), Departure::Abrupt);
+    assert_eq!(look(&mut ring, at(1999)), (0, 0b100, false));
+    assert_eq!(look(&mut ring, at(2000)), (0, 0b100, true));
+    assert_eq!(accused(&ring), [(2, Accusation::Lease)]);
+}
+
+#[test]
 fn an_accusation_does_not_hit_the_next_holder_of_the_bit() {
     let mut ring = HeapRing::new(1, Policy::STRICT_WAIT);
     let timeouts = Timeouts::default();

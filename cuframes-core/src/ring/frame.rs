@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::reader::{Outside, Seat};
+use super::seat::{Outside, Seat};
 use super::seq::Seq;
 use crate::shm::Region;
 
@@ -110,6 +110,11 @@ impl<R: Region, O: Outside> Frame<R, O> {
             self.seat.wake_publisher();
             if intact { Ok(()) } else { Err(FrameLost::Overwritten) }
         } else {
+            // Others may have written that: if the bit is ours after all, the reader says the rest.
+            self.seat.note_done(self.seq);
+            if self.seat.leases() {
+                self.seat.forget_lease(self.slot);
+            }
             Err(FrameLost::Evicted)
         };
         result.inspect_err(|lost| self.seat.outside().frame_lost(*lost))

@@ -6,16 +6,17 @@
 
 use alloc::sync::Arc;
 use core::array;
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use crate::config::SubscriberBit;
+use crate::config::{Features, SubscriberBit};
 use crate::shm::layout::SUBSCRIBERS;
 use crate::shm::{Region, Word};
 
 /// Membership of one stream, shared by its roster and its writer.
 #[derive(Debug)]
 pub struct Members<W> {
-    /// Bit per active subscriber.
+    /// Bit per active subscriber; and again, 32 bits higher, per active subscriber that takes leases.
     active: W,
     /// Bit per active subscriber that wakes a parked publisher.
     waking: W,
@@ -59,7 +60,13 @@ impl<W: Word> Members<W> {
     /// Bit per active subscriber.
     #[must_use]
     pub fn active(&self) -> u64 {
-        self.active.load(Acquire)
+        self.active.load(Acquire) & ((1 << SUBSCRIBERS) - 1)
+    }
+
+    /// Bit per active subscriber that takes leases. Lease bits of others were written by somebody else: they would not
+    /// take them away either.
+    pub(super) fn leasing(&self) -> u64 {
+        self.active.load(Acquire) >> SUBSCRIBERS
     }
 
     /// The newest published number, 0 before the first.
@@ -82,15 +89,16 @@ impl<W: Word> Members<W> {
     /// Makes `bit` active and returns its `initial_seq`; its slot in the region says `last_seen_seq = initial_seq`.
     ///
     /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done.
-    pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, wakes: bool) -> u64 {
-        if wakes {
+    pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, features: Features) -> u64 {
+        if features.contains(Features::WAKE_HINT) {
             self.waking.fetch_or(bit.mask(), AcqRel);
         } else {
             self.waking.fetch_and(!bit.mask(), AcqRel);
         }
         // SYNC POINT: join. Either the writer's next look at `active` sees the bit, or we see the number it published
         // before that look, and then the subscriber was not promised that frame.
-        self.active.fetch_or(bit.mask(), AcqRel);
+        let leasing = if features.contains(Features::LEASE) { bit.mask() << SUBSCRIBERS } else { 0 };
+        self.active.fetch_or(bit.mask() | leasing, AcqRel);
         W::fence(SeqCst);
         let initial = self.newest.load(Acquire);
         region.subscriber(bit.get().into()).last_seen_seq.store(initial, Relaxed);
@@ -100,7 +108,7 @@ impl<W: Word> Members<W> {
 
     /// Takes `bit` out: it is not waited for, and its leases no longer count. Roster only.
     pub(crate) fn leave(&self, bit: SubscriberBit) {
-        self.active.fetch_and(!bit.mask(), AcqRel);
+        self.active.fetch_and(!(bit.mask() | bit.mask() << SUBSCRIBERS), AcqRel);
     }
 
     /// Records a publication. Writer only.
@@ -111,10 +119,10 @@ impl<W: Word> Members<W> {
 
     /// Bit per active subscriber that must be done with frame `seq` in slot `slot`, and is not (D-5).
     pub(super) fn not_done(&self, region: &impl Region<Word = W>, slot: usize, seq: u64) -> u64 {
-        let mut waiting = 0;
+        let (mut waiting, newest) = (0, self.newest.load(Relaxed));
         for bit in SubscriberBit::in_bitmap(self.active()) {
             let joined = get(&self.joined, bit).load(Acquire);
-            if seq > joined && !is_done(region, slot, seq, bit, joined) {
+            if seq > joined && !is_done(region, slot, seq..=newest, bit, joined) {
                 waiting |= bit.mask();
             }
         }
@@ -149,13 +157,20 @@ impl<W: Word> Members<W> {
     }
 }
 
-/// Whether `bit` is done with frame `seq`: its `last_seen_seq` reached it, or the word has never moved from
-/// `initial_seq` and its ack bit is set (D-5: only then can the bit not be a late one).
-fn is_done(region: &impl Region, slot: usize, seq: u64, bit: SubscriberBit, joined: u64) -> bool {
+/// Whether `bit` is done with the first of `frames`, of which the last is the newest: its `last_seen_seq` is one of them,
+/// or the word has never moved from `initial_seq` and its ack bit is set (D-5: only then can the bit not be a late one). A
+/// number that was not published yet acknowledges nothing.
+fn is_done(
+    region: &impl Region,
+    slot: usize,
+    frames: RangeInclusive<u64>,
+    bit: SubscriberBit,
+    joined: u64,
+) -> bool {
     // SYNC POINT: ack. The bit first: whoever sets it late has moved the word before, and then we see that.
     let acknowledged = region.slot(slot).ack_bitmap.load(Acquire) & bit.mask() != 0;
     let last_seen = region.subscriber(bit.get().into()).last_seen_seq.load(Acquire);
-    if last_seen == joined { acknowledged } else { last_seen >= seq }
+    if last_seen == joined { acknowledged } else { frames.contains(&last_seen) }
 }
 
 #[expect(clippy::indexing_slicing, reason = "a bit is at most 31, the array has 32 words")]

@@ -1,191 +1,14 @@
-//! [`RingReader`]: a subscriber's end of the ring (§5, D-4, D-5, D-7, D-17, X-2, X-3, X-6).
+//! [`RingReader`]: a subscriber's end of the ring (§5.3, D-4, D-7, D-17, X-2, X-3, X-6).
 
 use alloc::sync::Arc;
-use core::fmt;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::frame::{Frame, FrameLost};
+use super::frame::Frame;
+use super::seat::{Outside, Seat};
 use super::seq::slot_of;
-use crate::config::{Features, RingSize, SubscriberBit, SubscriberMode};
-use crate::shm::layout::{INVALID_SEQ, subscriber_state};
+use crate::config::SubscriberMode;
+use crate::shm::layout::INVALID_SEQ;
 use crate::shm::{Region, Word};
-use crate::time::Instant;
-
-/// What a frame needs of the driver when it is released, on whatever thread that happens.
-pub trait Outside: fmt::Debug + Send + Sync {
-    /// The time, for the informative `last_ack_ns`.
-    fn now(&self) -> Instant;
-    /// Wakes the publisher, who sleeps until somebody acknowledges or releases.
-    fn wake_publisher(&self);
-    /// A frame was released that may not have been that frame all the time: for those who count.
-    fn frame_lost(&self, lost: FrameLost) {
-        let _ = lost;
-    }
-    /// Whether the seat belongs to this process: not to a child that was forked with a copy of it (P-20).
-    fn is_here(&self) -> bool {
-        true
-    }
-    /// What the publisher says about `slot` where nobody else can write; `None` without WITNESS. Every load may be
-    /// relaxed.
-    fn testimony(&self, _slot: usize) -> Option<Testimony> {
-        None
-    }
-}
-
-/// What a witness says about a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "the driver makes it, out of a slot's words")]
-pub struct Testimony {
-    /// The word `seq`.
-    pub seq: u64,
-    /// The word `pts_ns`.
-    pub pts_ns: u64,
-    /// The word `written_bytes`.
-    pub written_bytes: u64,
-}
-
-/// A subscriber's place in the ring, shared by its reader and by every frame that it holds.
-#[derive(Debug)]
-pub struct Seat<R: Region, O> {
-    pub(super) region: R,
-    pub(super) outside: O,
-    pub(super) ring_size: RingSize,
-    pub(super) bit: SubscriberBit,
-    pub(super) initial_seq: u64,
-    pub(super) features: Features,
-    /// The publisher knows no extension: it judges acknowledgements by their bits (D-5).
-    pub(super) plain: bool,
-    /// `term` as the publisher wrote it: while it stands there the bit is ours.
-    term: u64,
-    /// 1 once the connection is gone: frames then leave the region alone.
-    detached: R::Word,
-}
-
-impl<R: Region, O: Outside> Seat<R, O> {
-    /// Takes the seat that SUBSCRIBE_RESP assigned; with WAKE_HINT it sets `wake_mode`.
-    ///
-    /// `features` are those in force on the connection, `plain` says that the region's epoch is 0.
-    pub fn new(
-        region: R,
-        outside: O,
-        ring_size: RingSize,
-        bit: SubscriberBit,
-        initial_seq: u64,
-        features: Features,
-        plain: bool,
-    ) -> Arc<Self> {
-        let words = region.subscriber(bit.get().into());
-        let term = words.term.load(Acquire);
-        words.parked.store(0, Relaxed);
-        words.wake_mode.store(features.contains(Features::WAKE_HINT).into(), Release);
-        Arc::new(Self {
-            region,
-            outside,
-            ring_size,
-            bit,
-            initial_seq,
-            features,
-            plain,
-            term,
-            detached: R::Word::new(0),
-        })
-    }
-
-    /// The connection is gone: from now on releasing a frame leaves the region alone and reports the loss.
-    pub fn detach(&self) {
-        self.detached.store(1, Release);
-    }
-
-    /// Whether the bit is still ours.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        let words = self.region.subscriber(self.bit.get().into());
-        self.detached.load(Acquire) == 0
-            && self.outside.is_here()
-            && (self.plain
-                || words.state.load(Acquire) == subscriber_state::ACTIVE
-                    && words.term.load(Relaxed) == self.term)
-    }
-
-    /// The region.
-    pub const fn region(&self) -> &R {
-        &self.region
-    }
-
-    /// The assigned bit.
-    pub const fn bit(&self) -> SubscriberBit {
-        self.bit
-    }
-
-    /// What the driver supplied.
-    pub const fn outside(&self) -> &O {
-        &self.outside
-    }
-
-    /// Whether frames of this seat are leases.
-    pub const fn leases(&self) -> bool {
-        self.features.contains(Features::LEASE)
-    }
-
-    /// Says that this subscriber is done with frame `seq` in `slot` (§5 step 4 and 5).
-    pub(super) fn ack(&self, slot: usize, seq: u64) {
-        if self.plain {
-            self.set_ack_bit(slot, seq);
-        }
-        let words = self.region.subscriber(self.bit.get().into());
-        let mut last_seen = words.last_seen_seq.load(Relaxed);
-        while last_seen < seq {
-            // SYNC POINT: ack. Frames may be released in any order and on any thread: the word only grows (I5).
-            match words.last_seen_seq.compare_exchange(last_seen, seq, Release, Relaxed) {
-                Ok(_) => break,
-                Err(found) => last_seen = found,
-            }
-        }
-        words.last_ack_ns.store(self.outside.now().as_nanos().cast_unsigned(), Relaxed);
-    }
-
-    /// Acknowledges by bit, towards a publisher that judges by bits; never a frame from before we joined (D-5).
-    fn set_ack_bit(&self, slot: usize, seq: u64) {
-        let words = self.region.slot(slot);
-        if seq > self.initial_seq && words.seq.load(Acquire) == seq {
-            words.ack_bitmap.fetch_or(self.bit.mask(), Release);
-        }
-    }
-
-    /// Whether `slot` has held frame `seq` during everything that was read from it up to now (D-4).
-    pub(super) fn is_intact(&self, slot: usize, seq: u64) -> bool {
-        // SYNC POINT: slot-validity. The fence keeps these loads after the loads of the frame's bytes.
-        R::Word::fence(Acquire);
-        // The writer leaves it alone while it puts a number back.
-        if let Some(testimony) = self.outside.testimony(slot) {
-            return testimony.seq == seq;
-        }
-        match self.region.slot(slot).seq.load(Relaxed) {
-            // The writer wanted the slot and is putting the number back. It writes only if our lease does not count any
-            // more, and then the slot of this subscriber said so before.
-            INVALID_SEQ if self.leases() => self.is_held(),
-            found => found == seq,
-        }
-    }
-
-    /// Gives the lease of `slot` back.
-    pub(super) fn clear_lease(&self, slot: usize) {
-        // SYNC POINT: release
-        self.region.slot(slot).lease_bitmap.fetch_and(!self.bit.mask(), Release);
-    }
-
-    /// After an acknowledgement or a release: wakes the publisher if it sleeps.
-    pub(super) fn wake_publisher(&self) {
-        if self.features.contains(Features::WAKE_HINT) {
-            // SYNC POINT: publisher-wake-up. Either the parked writer's next claim sees what we did, or we see that it
-            // parked.
-            R::Word::fence(SeqCst);
-            if self.region.header().publisher_parked.load(Relaxed) == 1 {
-                self.outside.wake_publisher();
-            }
-        }
-    }
-}
 
 /// Reads frames out of a ring.
 #[derive(Debug)]
@@ -196,6 +19,8 @@ pub struct RingReader<R: Region, O: Outside> {
     cursor: u64,
     /// `global_seq` when `next` last found nothing.
     looked: u64,
+    /// How often `next` was called, for a reader that never parks.
+    calls: u32,
     /// No frame was handed out yet: what was published before we joined is not lost.
     joining: bool,
 }
@@ -205,7 +30,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
     #[must_use]
     pub fn new(seat: Arc<Seat<R, O>>, mode: SubscriberMode) -> Self {
         let cursor = seat.initial_seq.saturating_sub(1);
-        Self { seat, mode, cursor, looked: 0, joining: true }
+        Self { seat, mode, cursor, looked: 0, calls: 0, joining: true }
     }
 
     /// The next frame: the newest one, or the next in order. `None` if there is nothing new yet.
@@ -217,6 +42,12 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         reason = "`None` means not yet, which an iterator could not say"
     )]
     pub fn next(&mut self) -> Option<Frame<R, O>> {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(CALLS_BEFORE_TIDYING) {
+            self.seat.tidy();
+            // Whoever looks is awake, whatever somebody else wrote.
+            self.unpark();
+        }
         // Each further attempt needs a frame overwritten in the moment between two loads.
         for _ in 0..ATTEMPTS {
             // SYNC POINT: publish
@@ -244,6 +75,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
     /// [`next`](Self::next) found nothing, so look again instead. Call [`unpark`](Self::unpark) afterwards.
     #[must_use]
     pub fn park(&self) -> bool {
+        self.seat.tidy();
         let header = self.seat.region.header();
         // SYNC POINT: wake-up
         self.words().parked.store(1, Relaxed);
@@ -287,9 +119,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             if found != seq && found != INVALID_SEQ {
                 return None;
             }
-            // SYNC POINT: lease. If our bit was set before, the slot still holds an earlier frame of ours, which the
-            // writer does not overwrite: it can't hold this one.
-            if words.lease_bitmap.fetch_or(seat.bit.mask(), AcqRel) & seat.bit.mask() != 0 {
+            // SYNC POINT: lease
+            if !seat.set_lease(slot) {
                 return None;
             }
             R::Word::fence(SeqCst);
@@ -346,7 +177,9 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         let found = (0..seat.ring_size.get().into())
             .map(|slot| (seat.region.slot(slot).seq.load(Acquire), slot))
             .filter(|(seq, _)| (self.cursor + 1..=newest).contains(seq))
-            // A number that somebody else wrote must not hide the others.
+            // A frame that can't be taken must not hide the others: one beside another that we hold (its lease was given
+            // back in our name), or one that is only a number that somebody else wrote.
+            .filter(|(_, slot)| !seat.holds(*slot))
             .filter(|(seq, slot)| seat.outside.testimony(*slot).is_none_or(|said| said.seq == *seq));
         if self.mode == SubscriberMode::STRICT_ORDER { found.min() } else { found.max() }
     }
@@ -372,3 +205,5 @@ impl<R: Region, O: Outside> RingReader<R, O> {
 
 /// How often `next` starts over before it lets its caller sleep.
 const ATTEMPTS: usize = 4;
+/// How often `next` is called by a reader that never parks before it looks after what others wrote in its name.
+const CALLS_BEFORE_TIDYING: u32 = 1024;

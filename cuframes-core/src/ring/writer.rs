@@ -11,7 +11,7 @@ use super::members::Members;
 use super::seq::{Seq, slot_of};
 use super::stall::Stalled;
 use crate::config::{Policy, RingSize, SubscriberBit};
-use crate::shm::layout::{INVALID_SEQ, SLOTS};
+use crate::shm::layout::{INVALID_SEQ, SLOTS, restore};
 use crate::shm::{Region, Word};
 
 /// Writes frames into a ring.
@@ -51,6 +51,7 @@ impl<R: Region> RingWriter<R> {
     }
 
     /// Says everything about the slots in `witness`, too: a region like a fresh one, which nobody else can write.
+    /// The [roster](crate::roster::Roster::with_witness) needs it as well.
     #[must_use]
     pub fn with_witness(mut self, witness: R) -> Self {
         self.witness = Some(witness);
@@ -81,12 +82,16 @@ impl<R: Region> RingWriter<R> {
         loop {
             match self.take() {
                 Ok((seq, slot)) => {
-                    if self.parked {
+                    // Said of a writer that is awake, by somebody else, it would cost each release a system call.
+                    if self.parked || self.region.header().publisher_parked.load(Relaxed) != 0 {
                         self.unpark();
                     }
                     return Ok(Claim { writer: self, seq, slot });
                 }
-                Err(stalled) => wait(self, stalled)?,
+                Err(stalled) => {
+                    self.restore();
+                    wait(self, stalled)?;
+                }
             }
         }
     }
@@ -132,7 +137,7 @@ impl<R: Region> RingWriter<R> {
     /// Who is in the way of the next claim, if somebody is; changes nothing.
     #[must_use]
     pub fn stalled(&self) -> Option<Stalled> {
-        let leases = |slot| self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.active();
+        let leases = |slot| self.leases(slot);
         let next = self.next();
         if self.policy == Policy::STRICT_WAIT {
             let slot = slot_of(next, self.ring_size);
@@ -169,6 +174,17 @@ impl<R: Region> RingWriter<R> {
     #[must_use]
     pub const fn members(&self) -> &Arc<Members<R::Word>> {
         &self.members
+    }
+
+    /// Says once more what is published, where somebody has written over it: whoever does not find a frame because of that
+    /// would keep a writer waiting that writes nothing meanwhile.
+    fn restore(&self) {
+        restore(&self.region.header().global_seq, self.newest);
+        for slot in 0..self.ring_size.get().into() {
+            if self.held(slot) != INVALID_SEQ {
+                restore(&self.region.slot(slot).seq, self.held(slot));
+            }
+        }
     }
 
     fn unpark(&mut self) {
@@ -214,7 +230,8 @@ impl<R: Region> RingWriter<R> {
         if seq != INVALID_SEQ {
             let acks = self.members.not_done(&self.region, slot, seq);
             if acks != 0 {
-                return Err(Stalled::on_frame(seq, acks, 0));
+                // Whose time runs, too, while others are waited for.
+                return Err(Stalled::on_frame(seq, acks, self.leases(slot)));
             }
         }
         self.invalidate(slot).map_err(|leases| Stalled::on_frame(seq, 0, leases))
@@ -260,12 +277,17 @@ impl<R: Region> RingWriter<R> {
         Committed { seq: Seq::new(seq).unwrap_or(Seq::FIRST), frames, wake }
     }
 
+    /// The live subscribers that hold a lease of `slot` at this moment.
+    fn leases(&self, slot: usize) -> u64 {
+        self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.leasing()
+    }
+
     /// Makes `slot` invalid unless a live subscriber holds a lease of it; says who does.
     #[inline]
     fn invalidate(&mut self, slot: usize) -> Result<(), u64> {
         let words = self.region.slot(slot);
         // A cheap look first: backing off below would make a held frame look invalid for a moment.
-        let leases = words.lease_bitmap.load(Relaxed) & self.members.active();
+        let leases = words.lease_bitmap.load(Relaxed) & self.members.leasing();
         if leases != 0 {
             return Err(leases);
         }
@@ -275,7 +297,7 @@ impl<R: Region> RingWriter<R> {
         words.seq.store(INVALID_SEQ, Relaxed);
         R::Word::fence(SeqCst);
         // SYNC POINT: release
-        let leases = words.lease_bitmap.load(Acquire) & self.members.active();
+        let leases = words.lease_bitmap.load(Acquire) & self.members.leasing();
         if leases != 0 {
             words.seq.store(self.held(slot), Release);
             return Err(leases);
@@ -290,14 +312,18 @@ impl<R: Region> RingWriter<R> {
         Ok(())
     }
 
-    /// The active subscribers that must be woken for a frame just published: those that don't say when they sleep
-    /// (`wake_mode` 0), and those that do. Costs two loads per active subscriber.
+    /// The active subscribers that must be woken for a frame just published: those that don't say when they sleep, by
+    /// their words (`wake_mode` 0) or for want of WAKE_HINT, and those that do. Costs three loads per active
+    /// subscriber.
     #[inline]
     fn sleepers(&self) -> u64 {
         let mut sleepers = 0;
         for bit in SubscriberBit::in_bitmap(self.members.active()) {
             let words = self.region.subscriber(bit.get().into());
-            if words.parked.load(Relaxed) == 1 || words.wake_mode.load(Relaxed) == 0 {
+            if words.parked.load(Relaxed) == 1
+                || words.wake_mode.load(Relaxed) == 0
+                || self.members.any_silent(bit.mask())
+            {
                 sleepers |= bit.mask();
             }
         }

@@ -165,9 +165,12 @@ fn a_witness_says_what_its_publisher_writes() {
     ours.slot(3).pts_ns.store(2, Ordering::Relaxed);
     ours.slot(3).written_bytes.store(3, Ordering::Relaxed);
     ours.slot(3).mem_offset.store(4, Ordering::Relaxed);
+    ours.subscriber(31).state.store(5, Ordering::Relaxed);
+    ours.subscriber(31).term.store(6, Ordering::Relaxed);
     drop((ours, fd));
     assert_eq!(view.testimony(3), Testimony { seq: 1, pts_ns: 2, written_bytes: 3 });
     assert_eq!(view.memory(3).offset, 4);
+    assert_eq!(view.standing(SubscriberBit::new(31).unwrap()), Standing { state: 5, term: 6 });
     assert!(view.header().is_err(), "this one has no header");
 }
 

@@ -119,6 +119,10 @@ struct Peer {
     plain: bool,
     term: u64,
     detached: bool,
+    /// What it wrote to `wake_mode` when it attached.
+    wake_mode: u64,
+    /// The newest frame that was released.
+    done: u64,
     /// The last frame that was handed out.
     cursor: Option<u64>,
     frames: Vec<Frame<HeapRegion<FickleWord>, Bell>>,
@@ -137,10 +141,22 @@ impl Peer {
         let initial_seq = initial_seq.resolve(global_seq);
         let term = region.subscribers.get(usize::from(bit.get())).unwrap().term.value();
         let features = Features(u32::from(features));
+        let wake_mode = features.contains(Features::WAKE_HINT).into();
         let seat =
             Seat::new(Arc::clone(&region), Bell::default(), ring_size, bit, initial_seq, features, plain);
         let reader = RingReader::new(seat, mode);
-        Self { region, ring_size, reader, plain, term, detached: false, cursor: None, frames: Vec::new() }
+        Self {
+            region,
+            ring_size,
+            reader,
+            plain,
+            term,
+            detached: false,
+            wake_mode,
+            done: initial_seq,
+            cursor: None,
+            frames: Vec::new(),
+        }
     }
 
     /// Does one thing, as the publisher or as the subscriber.
@@ -158,6 +174,7 @@ impl Peer {
                 let frame = self.frames.swap_remove(usize::from(script.byte()) % self.frames.len());
                 let changes = changes(choice, script);
                 let (intact, held) = (self.is_intact(&frame), self.is_held());
+                self.done = self.done.max(frame.seq().get());
                 let released = self.act(&changes, |_| frame.release());
                 if changes.is_empty() {
                     assert_eq!(released.is_ok(), intact && held);
@@ -196,7 +213,6 @@ impl Peer {
         if self.frames.len() == MAX_FRAMES {
             return;
         }
-        let leased = self.region.slots.each_ref().map(|slot| slot.lease_bitmap.value());
         let Some(frame) = self.act(changes, |peer| peer.reader.next()) else { return };
         let (seq, slot) = (frame.seq().get(), frame.slot());
         assert!(slot < usize::from(self.ring_size.get()), "slot {slot} is outside the ring");
@@ -206,10 +222,8 @@ impl Peer {
             let words = self.region.slots.get(slot).unwrap();
             let found = (words.seq.value(), words.pts_ns.value(), words.written_bytes.value());
             assert_eq!(found, (seq, frame.pts_ns().cast_unsigned(), frame.written_bytes()));
-            let seat = self.reader.seat();
-            let is_second = leased.get(slot).unwrap() & seat.bit().mask() != 0;
-            assert!(!seat.leases() || !is_second, "two frames with one lease");
         }
+        assert!(!self.holds(slot), "two frames with one lease");
         self.cursor = Some(seq);
         self.frames.push(frame);
     }
@@ -229,15 +243,25 @@ impl Peer {
         let bit = self.reader.seat().bit();
         let own = FIRST_SUBSCRIBER + usize::from(bit.get()) * SUBSCRIBER_WORDS;
         match index.checked_sub(own) {
-            Some(LAST_SEEN_SEQ) => return before < after,
+            Some(LAST_SEEN_SEQ) => return after == self.done,
             Some(LAST_ACK_NS | PARKED) => return true,
+            Some(WAKE_MODE) => return after == self.wake_mode,
             _ => {}
         }
         let Some(index) = index.checked_sub(FIRST_SLOT) else { return false };
         let (slot, word) = (index / SLOT_WORDS, index % SLOT_WORDS);
         slot < usize::from(self.ring_size.get())
             && before ^ after == bit.mask()
-            && (word == LEASE_BITMAP && self.reader.seat().leases() || word == ACK_BITMAP && self.plain)
+            && match word {
+                LEASE_BITMAP => self.reader.seat().leases() && !self.holds(slot),
+                ACK_BITMAP => self.plain,
+                _ => false,
+            }
+    }
+
+    /// Whether a frame in `slot` is held under a lease.
+    fn holds(&self, slot: usize) -> bool {
+        self.reader.seat().leases() && self.frames.iter().any(|frame| frame.slot() == slot)
     }
 
     /// Whether the frame is intact as the region stands: a writer that wants a leased slot may be putting its number back.
@@ -273,4 +297,5 @@ const FIRST_SUBSCRIBER: usize = 0xD00 / 8;
 const SUBSCRIBER_WORDS: usize = 0x80 / 8;
 const LAST_SEEN_SEQ: usize = 0x10 / 8;
 const LAST_ACK_NS: usize = 0x18 / 8;
+const WAKE_MODE: usize = 0x40 / 8;
 const PARKED: usize = 0x48 / 8;

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use ::loom::sync::{Condvar, Mutex};
-use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Testimony};
+use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Standing, Testimony};
 use cuframes_core::roster::Roster;
 use cuframes_core::shm::{Region, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
 use cuframes_core::{Features, Instant, Policy, RingSize, SubscriberBit, SubscriberMode};
 
-use super::word::{Field, LoomRegion, LoomWord, Weakening};
+use super::word::{self, Field, LoomRegion, LoomWord, Weakening};
 use crate::heap::{PID, request};
 
 /// The publisher of a ring, and the ring.
@@ -96,12 +96,13 @@ impl<K: Weakening> LoomRing<K> {
     fn build(slots: u64, policy: Policy, modelled: &[Field], witnessed: Option<&[Field]>) -> Self {
         let ring_size = RingSize::new(slots).unwrap();
         let region = Arc::new(LoomRegion::new(ring_size.get(), modelled));
-        let roster = Roster::new(Arc::clone(&region), QUARANTINE);
+        let mut roster = Roster::new(Arc::clone(&region), QUARANTINE);
         let mut ring =
             RingWriter::new(Arc::clone(&region), Arc::clone(roster.membership()), ring_size, policy);
         let witness = witnessed.map(|fields| Arc::new(LoomRegion::new(ring_size.get(), fields)));
         if let Some(witness) = &witness {
             ring = ring.with_witness(Arc::clone(witness));
+            roster = roster.with_witness(Arc::clone(witness));
         }
         let place = Arc::new(Place {
             region,
@@ -139,7 +140,9 @@ impl<K: Weakening> Place<K> {
         let InitialSeq::Full(initial_seq) = subscribed.initial_seq else { panic!("short initial_seq") };
         let region = Arc::clone(&self.region);
         let driver = Driver { bell: Arc::clone(&self.publisher_bell), witness: self.witness.clone() };
-        let seat = Seat::new(region, driver, self.ring_size, subscribed.bit, initial_seq, features, false);
+        let seat = word::seat(|| {
+            Seat::new(region, driver, self.ring_size, subscribed.bit, initial_seq, features, false)
+        });
         LoomReader { ring: RingReader::new(seat, mode), place: Arc::clone(self) }
     }
 
@@ -304,6 +307,11 @@ impl<K: Weakening> Outside for Driver<K> {
             pts_ns: words.pts_ns.load(Relaxed),
             written_bytes: words.written_bytes.load(Relaxed),
         })
+    }
+
+    fn standing(&self, bit: SubscriberBit) -> Option<Standing> {
+        let words = self.witness.as_ref()?.subscriber(bit.get().into());
+        Some(Standing { state: words.state.load(Relaxed), term: words.term.load(Relaxed) })
     }
 }
 

@@ -75,6 +75,16 @@ impl<K: Weakening> Weakening for OneLook<K> {
     }
 }
 
+/// The reader does not remember in which slots it holds frames.
+#[derive(Debug)]
+pub struct ForgetsLeases;
+
+impl Weakening for ForgetsLeases {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        (step != (Field::Seat, Access::SetBits)).then_some((value, order))
+    }
+}
+
 /// The region does not say who has a bit.
 #[derive(Debug)]
 pub struct NoState;
@@ -92,6 +102,21 @@ pub struct LeavesUnsaid;
 impl Weakening for LeavesUnsaid {
     fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
         ((step.0, value) != (Field::State, subscriber_state::DRAINING)).then_some((value, order))
+    }
+}
+
+/// It may be seen that a bit has a holder before its term is.
+#[derive(Debug)]
+pub struct StateBeforeTerm;
+
+impl Weakening for StateBeforeTerm {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        Some((value, if step.0 == Field::State { Relaxed } else { order }))
+    }
+
+    fn fence(after: Step, order: Ordering) -> Option<Ordering> {
+        // The roster's between the two, which is there for who joins.
+        NoFenceInJoin::fence(after, order)
     }
 }
 
@@ -141,9 +166,20 @@ pub struct NoFenceAfterRelease;
 
 impl Weakening for NoFenceAfterRelease {
     fn fence(after: Step, order: Ordering) -> Option<Ordering> {
-        // Without a lease the last word written is the stamp of the acknowledgement, which is not modelled.
-        let released = matches!(after, (Field::LeaseBitmap, Access::ClearBits) | (Field::Other, _));
+        // Under a lease the last word written is our own note that it was given back, without one the stamp of the
+        // acknowledgement, which is not modelled.
+        let released = matches!(after, (Field::Seat, Access::ClearBits) | (Field::Other, _));
         (!released).then_some(order)
+    }
+}
+
+/// A subscriber does not look at its word before it looks which acknowledgement it has to say.
+#[derive(Debug)]
+pub struct NoFenceInAck;
+
+impl Weakening for NoFenceInAck {
+    fn fence(after: Step, order: Ordering) -> Option<Ordering> {
+        ((after.0, order) != (Field::LastSeenSeq, Acquire)).then_some(order)
     }
 }
 
@@ -153,7 +189,8 @@ pub struct AckOfNextFrame;
 
 impl Weakening for AckOfNextFrame {
     fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
-        Some((if step == (Field::LastSeenSeq, Access::Exchange) { value + 1 } else { value }, order))
+        // What a seat notes, and then says to the publisher.
+        Some((if step == (Field::Seat, Access::Exchange) { value + 1 } else { value }, order))
     }
 }
 
@@ -175,6 +212,16 @@ pub struct NoFenceInJoin;
 impl Weakening for NoFenceInJoin {
     fn fence(after: Step, order: Ordering) -> Option<Ordering> {
         (after != (Field::Own, Access::SetBits)).then_some(order)
+    }
+}
+
+/// Who joins does not become a member.
+#[derive(Debug)]
+pub struct JoinsWithoutEffect;
+
+impl Weakening for JoinsWithoutEffect {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        (step != (Field::Own, Access::SetBits)).then_some((value, order))
     }
 }
 

@@ -44,13 +44,16 @@ pub enum Field {
     WrittenBytes,
     LeaseBitmap,
     State,
+    Term,
     LastSeenSeq,
     WakeMode,
     Parked,
     /// Another word of the region.
     Other,
-    /// A word in the memory of one side: the membership, or a seat.
+    /// A word of the membership, in the publisher's memory.
     Own,
+    /// A word of a seat, in the subscriber's memory.
+    Seat,
     /// A word of a frame.
     Frame,
 }
@@ -73,6 +76,14 @@ pub enum Access {
 
 /// One step of a thread: what it did to which word.
 pub type Step = (Field, Access);
+
+/// Makes a seat.
+pub(super) fn seat<S>(make: impl FnOnce() -> S) -> S {
+    NEW.set(Field::Seat);
+    let seat = make();
+    NEW.set(Field::Own);
+    seat
+}
 
 /// What is done in place of a step of the shipped code. By default the step itself.
 pub trait Weakening: Debug + Send + Sync + Sized + 'static {
@@ -144,9 +155,10 @@ impl<K: Weakening> LoomRegion<K> {
             last_seen_seq: word(Field::LastSeenSeq, 0),
             wake_mode: word(Field::WakeMode, 0),
             parked: word(Field::Parked, 0),
+            term: word(Field::Term, 0),
             ..SubscriberWords::zeroed()
         };
-        STILL.set(true);
+        NEW.set(Field::Other);
         let header = HeaderWords {
             global_seq: word(Field::GlobalSeq, 0),
             shutdown_flag: word(Field::ShutdownFlag, 0),
@@ -160,7 +172,7 @@ impl<K: Weakening> LoomRegion<K> {
             subscribers: (1..=2).map(subscriber).collect(),
             no_subscriber: SubscriberWords::zeroed(),
         };
-        STILL.set(false);
+        NEW.set(Field::Own);
         region
     }
 }
@@ -183,10 +195,10 @@ impl<K: Weakening> Region for LoomRegion<K> {
 
 impl<K: Weakening> Word for LoomWord<K> {
     fn new(value: u64) -> Self {
-        let (field, memory) = if STILL.get() {
-            (Field::Other, Memory::still(value))
-        } else {
-            (Field::Own, Memory::Modelled(AtomicU64::new(value)))
+        let field = NEW.get();
+        let memory = match field {
+            Field::Other => Memory::still(value),
+            _ => Memory::Modelled(AtomicU64::new(value)),
         };
         Self { field, memory, weakening: PhantomData }
     }
@@ -294,6 +306,6 @@ thread_local! {
     // All threads of a model are one thread of the operating system.
     /// The last access of the running thread.
     static LAST: Cell<Step> = const { Cell::new((Field::Other, Access::Load)) };
-    /// Whether new words are still.
-    static STILL: Cell<bool> = const { Cell::new(false) };
+    /// What new words are.
+    static NEW: Cell<Field> = const { Cell::new(Field::Own) };
 }

@@ -24,7 +24,7 @@ impl Stage {
             let old = self.wanted();
             let acks = self.honest(|s| s.needs(old));
             let slot = self.slot(self.newest + 1);
-            let leases = if acks == 0 { self.honest(|s| s.holds_slot(slot)) } else { 0 };
+            let leases = self.honest(|s| s.holds_slot(slot));
             return if acks | leases == 0 { Ok(self.newest + 1) } else { Err((acks, leases)) };
         }
         let free = |seq: &u64| self.honest(|s| s.holds_slot(self.slot(*seq))) == 0;
@@ -58,7 +58,9 @@ impl Stage {
         assert!(range.contains(&seq), "{seq} after {}", self.newest);
         let words = self.region.slot(slot);
         assert_eq!(words.seq.load(Relaxed), INVALID_SEQ);
-        assert_eq!(words.lease_bitmap.load(Relaxed) & self.active(), 0, "the slot is leased");
+        let leasing =
+            self.subscribers.iter().filter(|s| s.wants.lease).fold(0, |bits, s| bits | s.bit.mask());
+        assert_eq!(words.lease_bitmap.load(Relaxed) & leasing, 0, "the slot is leased");
         if self.is_predictable() {
             assert_eq!(Ok(seq), expected);
         } else if self.trust != Trust::Nothing {
@@ -78,15 +80,13 @@ impl Stage {
             assert_eq!(Err((acks, leases)), expected);
             return;
         }
-        // Somebody hostile may be in the way as well. Leases are not looked at while an acknowledgement is missing.
+        // Somebody hostile may be in the way as well.
         let honest = self.honest(|_| true);
         let (expected_acks, expected_leases) = expected.err().unwrap_or_default();
         assert_eq!(acks & honest, expected_acks);
-        if self.policy != Policy::STRICT_WAIT {
-            assert_eq!(leases & honest, self.honest_leases());
-        } else if acks == 0 {
-            assert_eq!(leases & honest, expected_leases);
-        }
+        let expected_leases =
+            if self.policy == Policy::STRICT_WAIT { expected_leases } else { self.honest_leases() };
+        assert_eq!(leases & honest, expected_leases);
         assert!(stalled.bits() & !honest != 0 || expected.is_err());
     }
 
