@@ -142,7 +142,8 @@ impl Arrivals {
         let wake = eventfd(self.fds.wake.take())?;
         let initial_seq = subscribed.initial_seq.resolve(region.header().global_seq.load(Acquire));
         let attachment = Attachment::new((header.meta, header.epoch), view, witness, bell, &self.common);
-        let plain = header.epoch == 0;
+        // A plain publisher knows no extension; without a witness somebody else may have written the number.
+        let plain = header.epoch == 0 && features == Features::NONE;
         let seat =
             Seat::new(region, attachment, header.ring_size, subscribed.bit, initial_seq, features, plain);
         let facts = Facts { header, features, bit: subscribed.bit };
