@@ -36,4 +36,5 @@ mod reconnect_loops;
 mod reconnect_system;
 mod scribble;
 mod share;
+mod strays;
 mod traces;
