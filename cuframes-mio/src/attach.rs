@@ -152,7 +152,8 @@ impl<B: Import<Fd = OwnedFd>> Arrivals<B> {
         let wake = eventfd(self.fds.wake.take())?;
         let initial_seq = subscribed.initial_seq.resolve(region.header().global_seq.load(Acquire));
         let attachment = Attachment::new(self.key.clone(), &header, memory, witness, bell, &self.common);
-        let plain = header.epoch == 0;
+        // A plain publisher knows no extension; without a witness somebody else may have written the number.
+        let plain = header.epoch == 0 && features == Features::NONE;
         let seat =
             Seat::new(region, attachment, header.ring_size, subscribed.bit, initial_seq, features, plain);
         let facts = Facts { header, features, bit: subscribed.bit };

@@ -94,7 +94,8 @@ fn words_that_only_the_publisher_writes_are_put_right() {
 fn frames_that_are_missed_because_somebody_wrote_over_a_state_are_counted() {
     let stream = Stream::new();
     let mut publisher = stream.publisher(4, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
-    let mut subscriber = stream.subscriber("eye", STRICT).connect().unwrap();
+    // Without the witness, which nobody can write over.
+    let mut subscriber = stream.subscriber("eye", STRICT).features(Features(0b00_0111)).connect().unwrap();
     let region = OpenOptions::new().write(true).open(stream.region()).unwrap();
     let state = |value: u64| region.write_all_at(&value.to_le_bytes(), 0xD00 + 0x80).unwrap();
     let (mut got, mut lost, mut is_missed) = (0, 0, false);

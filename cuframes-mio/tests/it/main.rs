@@ -39,5 +39,6 @@ mod reconnect_system;
 mod scribble;
 mod share;
 mod slow;
+mod strays;
 mod streams;
 mod traces;
