@@ -489,7 +489,6 @@ fn remedy(source: &io::Error) -> Option<&'static str> {
         Errno::ROFS => Some("use a directory that can be written"),
         Errno::NAMETOOLONG => Some("use a shorter path"),
         Errno::FBIG => Some("raise the limit on file sizes (ulimit -f)"),
-        // What is not about a file and says so is a thread that can't start.
         Errno::AGAIN => Some("raise the limits on processes and memory (ulimit -u, ulimit -v)"),
         Errno::LOOP => Some("mend the symbolic links"),
         Errno::NOTDIR => Some("use a path of which every part is a directory"),
