@@ -95,7 +95,9 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // Still there if a process was killed.
-        let _ = std::fs::remove_file(self.region());
+        for left in [self.key.region_file(), self.key.region_lock_file()] {
+            let _ = std::fs::remove_file(PathBuf::from("/dev/shm").join(left));
+        }
     }
 }
 
