@@ -75,7 +75,11 @@ impl Backlog {
     }
 
     /// The newest number, if there is one.
+    #[inline]
     pub(super) fn newest(&self) -> Option<u64> {
+        if self.is_empty() {
+            return None;
+        }
         self.claimed.iter().copied().filter(|claimed| *claimed != INVALID_SEQ).max()
     }
 

@@ -86,7 +86,7 @@ impl<R: Region> RingWriter<R> {
                     if self.parked || self.region.header().publisher_parked.load(Relaxed) != 0 {
                         self.unpark();
                     }
-                    return Ok(Claim { writer: self, seq, slot });
+                    return Ok(Claim { writer: self, ticket: Ticket { seq, slot } });
                 }
                 Err(stalled) => {
                     self.restore();
@@ -195,7 +195,7 @@ impl<R: Region> RingWriter<R> {
     /// The lowest number that is neither published nor claimed, nor below one that is.
     #[inline]
     fn next(&self) -> u64 {
-        1 + if self.backlog.is_empty() { self.newest } else { self.backlog.newest().unwrap_or(self.newest) }
+        1 + self.backlog.newest().unwrap_or(self.newest)
     }
 
     /// The number and the slot of the next frame; the slot is invalid then.
@@ -352,33 +352,33 @@ impl<R: Region> RingWriter<R> {
 #[must_use = "a claim that is not committed publishes nothing"]
 pub struct Claim<'a, R: Region> {
     writer: &'a mut RingWriter<R>,
-    seq: u64,
-    slot: usize,
+    ticket: Ticket,
 }
 
 impl<R: Region> Claim<'_, R> {
     /// The number the frame will have.
     #[must_use]
     pub fn seq(&self) -> Seq {
-        Seq::new(self.seq).unwrap_or(Seq::FIRST)
+        self.ticket.seq()
     }
 
     /// The slot to write, 0 to `ring_size - 1`.
     #[must_use]
     pub const fn slot(&self) -> usize {
-        self.slot
+        self.ticket.slot()
     }
 
     /// Publishes the frame: `pts_ns` in nanoseconds, `written_bytes` of it valid (D-35). If frames that were claimed before
     /// it are [detached](Self::detach) and not committed yet, it is published after them.
     #[inline]
     pub fn commit(self, pts_ns: i64, written_bytes: u64) -> Committed {
-        let Self { writer, seq, slot } = self;
+        let Self { writer, ticket } = self;
+        let Ticket { seq, slot } = ticket;
         if writer.backlog.is_empty() {
             writer.publish(seq, slot, Stamp { pts_ns, written_bytes });
             return writer.published(seq, 1);
         }
-        let ticket = Claim { writer: &mut *writer, seq, slot }.detach();
+        writer.backlog.claim(seq, writer.ring_size);
         writer.commit(ticket, pts_ns, written_bytes)
     }
 
@@ -386,9 +386,9 @@ impl<R: Region> Claim<'_, R> {
     /// may be on their way; they are published in the order of their numbers, whichever is complete first.
     #[inline]
     pub fn detach(self) -> Ticket {
-        let Self { writer, seq, slot } = self;
-        writer.backlog.claim(seq, writer.ring_size);
-        Ticket { seq, slot }
+        let Self { writer, ticket } = self;
+        writer.backlog.claim(ticket.seq, writer.ring_size);
+        ticket
     }
 }
 
