@@ -3,13 +3,14 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use cuframes_core::SubscriberBit;
 use cuframes_core::shm::layout::SUBSCRIBERS;
 use rustix::event::{Timespec, epoll};
 use rustix::io::retry_on_intr;
 
+use crate::lock::lock;
 use crate::wake::EventFd;
 
 /// One bell for each subscriber with WAKE_HINT, and one for the control plane, behind one descriptor to sleep on or to
@@ -51,7 +52,7 @@ impl ClaimBells {
 
     /// Keeps the bell of the subscriber that has `bit` now, and ends that of the one before.
     pub(crate) fn set(&self, bit: SubscriberBit, bell: Option<EventFd>) {
-        let mut bells = self.of_subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bells = lock(&self.of_subscribers);
         let Some(place) = bells.get_mut(usize::from(bit.get())) else { return };
         if let Some(old) = std::mem::replace(place, bell) {
             // The subscriber has a copy, so closing ours would not do. It can only fail if the bell is not watched.

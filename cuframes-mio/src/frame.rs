@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,6 +15,7 @@ use cuframes_core::{FrameMeta, Instant, Key, SubscriberBit};
 
 use crate::error::Error;
 use crate::host::HostMemory;
+use crate::lock::lock;
 use crate::shm::{MappedRegion, REGION_BYTES, Witness};
 use crate::tally::{Common, Mapped};
 use crate::wake::EventFd;
@@ -313,11 +314,6 @@ impl Drop for Goodbye {
             let _ = fdpass::send(&socket, &message, None);
         }
     }
-}
-
-/// Nothing that holds one of these locks panics half way.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long a stream that could not be told may take to finish.

@@ -98,6 +98,7 @@ mod handover;
 mod host;
 mod listen;
 mod liveness;
+mod lock;
 mod memfd;
 mod name;
 mod pen;

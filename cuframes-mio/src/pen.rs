@@ -1,12 +1,13 @@
 //! [`Pen`]: the ring's writer, where those find it who commit a frame; [`Pending`]: a frame that a device is writing.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use cuframes_core::ring::{Committed, RingWriter, Ticket};
 
 use crate::clock;
+use crate::lock::lock;
 use crate::shared::Shared;
 use crate::shm::MappedRegion;
 
@@ -124,9 +125,4 @@ fn wake_up(shared: &Shared, wake: u64) {
     if wake != 0 {
         shared.wake(wake);
     }
-}
-
-/// Nothing that holds this lock panics half way.
-fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
-    writer.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,9 +2,11 @@
 //! does not allow in a host function.
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+use crate::lock::lock;
 
 type Load = Box<dyn Send>;
 
@@ -16,7 +18,7 @@ static REAPER: Mutex<Option<Sender<Load>>> = Mutex::new(None);
 /// # Errors
 /// The system has no thread left.
 pub(crate) fn start() -> io::Result<()> {
-    let mut reaper = REAPER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reaper = lock(&REAPER);
     if reaper.is_none() {
         let (sender, receiver) = channel::<Load>();
         let name = "cuframes-reaper".into();
@@ -28,7 +30,7 @@ pub(crate) fn start() -> io::Result<()> {
 
 /// Lets the thread drop `load`. It has been started.
 pub(crate) fn hand_over(load: Load) {
-    if let Some(reaper) = &*REAPER.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(reaper) = &*lock(&REAPER) {
         // It runs as long as the process.
         let _ = reaper.send(load);
     }

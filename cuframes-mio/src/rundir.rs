@@ -6,7 +6,7 @@ use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use cuframes_core::Key;
 use rustix::fs::{AtFlags, CWD, accessat};
@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use tracing::warn;
 
 use crate::error::{Distrust, Error};
+use crate::lock::lock;
 
 /// The directories that this process uses, as the environment says.
 #[derive(Clone, Debug)]
@@ -86,7 +87,7 @@ impl Places {
         static SAID: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
         let Some(problem) = self.last.looseness() else { return };
         let path = self.last.path();
-        if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_path_buf()) {
+        if lock(&SAID).insert(path.to_path_buf()) {
             warn!(%key, path = %path.display(), %problem, "the run directory is not safe from others");
         }
     }

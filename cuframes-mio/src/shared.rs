@@ -13,6 +13,7 @@ use cuframes_core::shm::layout::SUBSCRIBERS;
 use cuframes_core::wire::ShutdownReason;
 
 use crate::claim_bells::ClaimBells;
+use crate::lock::lock;
 use crate::shm::Home;
 use crate::stats::Counters;
 use crate::wake::{EventFd, ring_all};
@@ -160,11 +161,6 @@ impl Shared {
     fn bell(&self, bit: SubscriberBit) -> MutexGuard<'_, Option<Arc<EventFd>>> {
         lock(&self.bells[usize::from(bit.get())])
     }
-}
-
-/// Locks; nothing that holds one of these locks can leave its value half changed, so a panic elsewhere does not matter.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether somebody has a copy of a bell that has no place any more.
