@@ -79,8 +79,8 @@ impl Report {
         });
         let quota = match (how, fault) {
             (Leave::Evicted(_), _) => evictions,
-            (Leave::Vanished, Some(_)) => faults,
-            _ => departures,
+            (_, Some(_)) => faults,
+            (_, None) => departures,
         };
         let Some(unsaid) = quota.take(now) else { return };
         match (how, fault) {
@@ -91,11 +91,12 @@ impl Report {
                 };
                 warn!(%key, pid, %name, %bit, cause, unsaid, "a subscriber was evicted");
             }
-            (Leave::Vanished, Some(cause)) => {
+            // Also of one that said itself why it can't go on.
+            (_, Some(cause)) => {
                 warn!(%key, pid, %name, %bit, %cause, unsaid, "a subscriber's connection was closed");
             }
             (Leave::Vanished, None) => info!(%key, pid, %name, %bit, unsaid, "a subscriber vanished"),
-            (Leave::Unsubscribed, _) => info!(%key, pid, %name, %bit, unsaid, "a subscriber left"),
+            (Leave::Unsubscribed, None) => info!(%key, pid, %name, %bit, unsaid, "a subscriber left"),
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::common::{LONG, NEWEST, STRICT, Stream, until};
 use crate::raw::RawPeer;
+use crate::slow::Slow;
 use crate::traces::{Lines, OF_PUBLISHERS};
+use cuframes_mio::core::gpu::Call;
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Policy, Timeouts};
 use cuframes_testkit::vectors::vector;
@@ -112,6 +114,20 @@ fn a_flood_of_refusals_is_cut_short() {
     until("all to be refused", || publisher.stats().refused.protocol == 100);
     let said = events(&stream, "a connection was refused").len();
     assert!(said < 100, "{said} events");
+}
+
+#[test]
+fn who_says_why_it_can_not_go_on_is_told_with_that_cause() {
+    let _ = lines();
+    let stream = Stream::new();
+    let device = Slow::new(&stream.key);
+    let _publisher = stream.publisher(1, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    device.fail(Call::OpenMem);
+    stream.subscriber("blind", STRICT).connect_on(device).unwrap_err();
+    let said = events(&stream, "a subscriber's connection was closed");
+    let (level, line) = said.last().unwrap();
+    assert_eq!(*level, Level::WARN);
+    assert!(line.contains("name=blind ") && line.contains("open_mem: it was told to"), "{line}");
 }
 
 #[test]
