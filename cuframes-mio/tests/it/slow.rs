@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use cuframes_mio::core::error::ErrorCode;
@@ -114,6 +114,15 @@ impl SlowStream {
     pub(crate) fn resume(&self) {
         self.0.0.lock().unwrap().is_held = false;
         self.0.1.notify_all();
+    }
+
+    /// Goes on when whoever calls this is waiting for it.
+    pub(crate) fn resume_soon(&self) -> JoinHandle<()> {
+        let stream = self.clone();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            stream.resume();
+        })
     }
 
     /// The thread ends when everything before is done.

@@ -90,11 +90,7 @@ fn a_claim_waits_for_the_device_when_every_slot_is_being_written() {
     let error = publisher.claim_timeout(Duration::from_millis(10)).unwrap_err();
     assert!(matches!(&error, Error::Stalled { stalled, .. } if stalled.unfinished), "{error}");
     assert!(error.to_string().contains("frames that were claimed are not complete"), "{error}");
-    let resumed = work.clone();
-    let resuming = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
-        resumed.resume();
-    });
+    let resuming = work.resume_soon();
     assert_eq!(publish_on(&mut publisher, &work), 3);
     resuming.join().unwrap();
     work.end();
@@ -127,11 +123,7 @@ fn a_stream_that_ends_waits_for_what_the_device_still_writes() {
     let work = device.stream();
     work.hold();
     publish_on(&mut publisher, &work);
-    let resumed = work.clone();
-    let resuming = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
-        resumed.resume();
-    });
+    let resuming = work.resume_soon();
     drop(publisher);
     assert_eq!(device.open(), 0);
     resuming.join().unwrap();
@@ -147,11 +139,7 @@ fn what_a_device_still_writes_is_published_before_the_end_is_announced() {
     let work = device.stream();
     work.hold();
     publish_on(&mut publisher, &work);
-    let resumed = work.clone();
-    let resuming = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
-        resumed.resume();
-    });
+    let resuming = work.resume_soon();
     let ending = thread::spawn(move || publisher.shut_down(ShutdownReason::NORMAL));
     check(&next(&mut subscriber));
     assert!(matches!(subscriber.next(LONG), Err(Error::Gone { gone: Gone::Shutdown(_), .. })));
