@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use cuframes_core::FrameMeta;
 use cuframes_core::wire::ShutdownReason;
+use cuframes_cuda::Cuda;
 use cuframes_mio::{Accusation, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
 
 use crate::args::{MemoryKind, PublishArgs};
@@ -29,32 +30,35 @@ pub(crate) fn run(
         Err(_) if signals.raised() => return Ok(()),
         source => source?,
     };
-    let published = match args.memory.backend {
-        MemoryKind::Host => publish(args, run_dir, host(args), &mut source, &mut progress, signals),
-        MemoryKind::Auto => match memory::open(&args.key, &args.memory) {
-            Ok(cuda) => {
-                progress.say(&format!(
-                    "cuframes: stream {}: frames are {}",
-                    args.key,
-                    memory::describe(&cuda)
-                ));
-                publish(args, run_dir, cuda, &mut source, &mut progress, signals)
-            }
-            Err(cause) => {
-                progress.say(&format!("cuframes: {cause}; frames are in host memory"));
-                publish(args, run_dir, host(args), &mut source, &mut progress, signals)
-            }
-        },
-        _ => {
-            let cuda = memory::open(&args.key, &args.memory)?;
-            publish(args, run_dir, cuda, &mut source, &mut progress, signals)
+    let published = match device(args, &progress)? {
+        Some(cuda) => publish(args, run_dir, cuda, &mut source, &mut progress, signals),
+        None => {
+            let host = HostMemory::new(args.key.clone());
+            publish(args, run_dir, host, &mut source, &mut progress, signals)
         }
     }?;
     console.print(&progress.finish(&args.key, &published, false)?, signals)
 }
 
-fn host(args: &PublishArgs) -> HostMemory {
-    HostMemory::new(args.key.clone())
+/// The device whose memory the frames go to; `None` for host memory. What `auto` picks is said.
+fn device(args: &PublishArgs, progress: &Progress<'_>) -> Result<Option<Cuda>, Failure> {
+    let PublishArgs { key, memory, .. } = args;
+    if memory.backend == MemoryKind::Host {
+        return Ok(None);
+    }
+    match memory::open(key, memory) {
+        Ok(cuda) => {
+            if memory.backend == MemoryKind::Auto {
+                progress.say(&format!("cuframes: stream {key}: frames are {}", memory::describe(&cuda)));
+            }
+            Ok(Some(cuda))
+        }
+        Err(cause) if memory.backend == MemoryKind::Auto => {
+            progress.say(&format!("cuframes: {cause}; frames are in host memory"));
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Publishes frames in this memory.
