@@ -149,7 +149,8 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// Gives the frame back when everything that is enqueued on `stream` until now is done; returns at once. Should it have
     /// been overwritten by then, [`SubscriberStats`](crate::SubscriberStats) count it. A program that ends before the stream
     /// has come so far, or drops its subscriber, is no reason for anybody else to wait; but it should synchronize with the
-    /// stream first, so that its memory is closed in order.
+    /// stream first, and wait until no bytes are [mapped](crate::SubscriberStats::mapped_bytes) any more: what the last frame
+    /// held is closed by a thread of ours.
     ///
     /// # Errors
     /// [`Error::Device`]: the frame is given back then, after waiting for the stream for a second at most.

@@ -140,6 +140,10 @@ fn subscribe() -> Result<(), Box<dyn std::error::Error>> {
     // The stream has still to give frames back. Once more if it was this call that had to fail.
     let ended = cuda.synchronize(&stream, LONG);
     let _ = cuda.synchronize(&stream, LONG);
+    // Where the stream has ended the last frame held everything, and another thread closes that.
+    while !subscriber.is_attached() && subscriber.stats().mapped_bytes != 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     tell(&format!("seen {}", taken?));
     Ok(ended?)
 }
