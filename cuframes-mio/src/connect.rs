@@ -66,7 +66,8 @@ impl SubscriberBuilder {
         self
     }
 
-    /// The extensions to ask for; by default FD_PASSING, LEASE, WAKE_HINT and WITNESS. Without LEASE frames can only be copied.
+    /// The extensions to ask for; by default FD_PASSING, LEASE, WAKE_HINT and WITNESS. Without LEASE frames can only be copied,
+    /// and one is to be held at a time.
     pub const fn features(mut self, features: Features) -> Self {
         self.features = features;
         self

@@ -158,6 +158,43 @@ fn strict_wait_fills_the_whole_ring_before_it_waits_for_the_oldest_frame() {
 }
 
 #[test]
+fn strict_wait_does_not_wait_for_frames_that_somebody_skips_who_keeps_the_newest() {
+    for features in [LEASE, Features::NONE] {
+        let mut ring = HeapRing::new(3, Policy::STRICT_WAIT);
+        let mut reader = ring.join(NEWEST, features);
+        for newest in [3, 8, 13] {
+            for _ in 0..3 {
+                ring.publish(0);
+            }
+            let frame = reader.next().unwrap();
+            assert_eq!(frame.seq().get(), newest);
+            ring.publish(0);
+            ring.publish(0);
+            assert!(ring.writer.claim().is_err(), "it is still in use");
+            assert_eq!(frame.release(), Ok(()));
+            assert!(ring.writer.stalled().is_none());
+            drop(drain(&mut reader));
+        }
+    }
+}
+
+#[test]
+fn who_has_no_lease_and_still_uses_an_earlier_frame_acknowledges_nothing_that_it_skips() {
+    let mut ring = HeapRing::new(3, Policy::STRICT_WAIT);
+    let mut reader = ring.join(NEWEST, Features::NONE);
+    ring.publish(0);
+    let earlier = reader.next().unwrap();
+    ring.publish(0);
+    ring.publish(0);
+    let newest = reader.next().unwrap();
+    assert!(ring.writer.claim().is_err());
+    assert!(earlier.is_intact());
+    assert_eq!(earlier.release(), Ok(()));
+    ring.publish(0);
+    assert_eq!(newest.release(), Ok(()));
+}
+
+#[test]
 fn strict_wait_does_not_wait_for_frames_from_before_somebody_joined() {
     let mut ring = HeapRing::new(2, Policy::STRICT_WAIT);
     ring.publish(0);

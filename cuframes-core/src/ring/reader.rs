@@ -187,12 +187,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
     fn hand_out(&mut self, mut frame: Frame<R, O>) -> Frame<R, O> {
         let first_missed = self.cursor + 1;
         let seq = frame.seq().get();
-        if self.seat.plain {
-            // Such a publisher may wait for every bit, so the frames that we skip are acknowledged too (D-5).
-            let oldest = (seq + 1).saturating_sub(self.seat.ring_size.get().into());
-            for skipped in first_missed.max(oldest)..seq {
-                self.seat.set_ack_bit(slot_of(skipped, self.seat.ring_size), skipped);
-            }
+        if first_missed < seq {
+            self.skip(first_missed, seq);
         }
         if !self.joining {
             frame.set_lost(seq - first_missed);
@@ -200,6 +196,30 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         self.joining = false;
         self.cursor = seq;
         frame
+    }
+
+    /// Whether no frame is held but the one that is being handed out: each has its share of the seat.
+    fn holds_only_one(&self) -> bool {
+        let holds_only_one = Arc::strong_count(&self.seat) <= 2;
+        // What was read of a frame on another thread was read before we say that we are done with it.
+        R::Word::fence(Acquire);
+        holds_only_one
+    }
+
+    /// We are done with the frames from `first_missed` up to `seq`, which we take instead of them (§5.4): the writer must not
+    /// wait for them while we keep that one until the next.
+    fn skip(&self, first_missed: u64, seq: u64) {
+        if self.seat.plain {
+            // Such a publisher may wait for every bit (D-5).
+            let oldest = (seq + 1).saturating_sub(self.seat.ring_size.get().into());
+            for skipped in first_missed.max(oldest)..seq {
+                self.seat.set_ack_bit(slot_of(skipped, self.seat.ring_size), skipped);
+            }
+        } else if self.seat.leases() || self.holds_only_one() {
+            self.seat.note_done(seq - 1);
+            self.seat.say_done();
+            self.seat.wake_publisher();
+        }
     }
 }
 

@@ -186,7 +186,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
 
     /// Makes `last_seen_seq` the newest frame that we are done with, whatever somebody else wrote there; says whether it
     /// was something else.
-    fn say_done(&self) -> bool {
+    pub(super) fn say_done(&self) -> bool {
         let word = &self.region.subscriber(self.bit.get().into()).last_seen_seq;
         for _ in 0..ROUNDS {
             // SYNC POINT: ack. The word first: what one of us has stored there it had noted before, so what we find noted

@@ -74,8 +74,8 @@ fn child_subscribes() {
             features = features.union(feature);
         }
     }
-    // Fewer than the smallest ring has.
-    let held = rng.usize(0..2);
+    // Fewer than the smallest ring has; without a lease one frame at a time is all that may be held.
+    let held = if features.contains(Features::LEASE) { rng.usize(0..2) } else { 0 };
     let work = Duration::from_micros(rng.u64(0..1500));
     let mut builder = Subscriber::builder(key).run_dir(dir).mode(mode).features(features);
     builder = builder.timeout(Duration::from_millis(200));
@@ -90,8 +90,9 @@ fn child_subscribes() {
         let builder = builder.clone();
         match if reconnect { builder.start() } else { builder.connect() } {
             Ok(subscriber) => read(subscriber, held, work, &ending, &mut report, &mut said),
-            Err(error) => bear(&error),
+            Err(error) => bear(&error, &mut said),
         }
+        report.say(said.numbers());
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -121,7 +122,7 @@ fn read(
             }
             Ok(None) => {}
             Err(error) => {
-                bear(&error);
+                bear(&error, said);
                 break;
             }
         }
@@ -129,7 +130,7 @@ fn read(
             match event {
                 StreamEvent::Attached { .. } => said.attached += 1,
                 StreamEvent::Lost(error) => {
-                    bear(&error);
+                    bear(&error, said);
                     frames.drain(..).for_each(|frame| check(frame, work, said));
                 }
                 _ => {}
@@ -175,9 +176,10 @@ fn check(frame: Frame, work: Duration, said: &mut Said) {
 }
 
 /// A peer that dies is to be expected; one that breaks the protocol is a fault of ours.
-fn bear(error: &Error) {
+fn bear(error: &Error, said: &mut Said) {
     match error {
-        Error::NotFound { .. } | Error::Gone { .. } | Error::Busy { .. } | Error::Refused { .. } => {}
+        Error::Refused { .. } => said.refused += 1,
+        Error::NotFound { .. } | Error::Gone { .. } | Error::Busy { .. } => said.gone += 1,
         error => panic!("{error}"),
     }
 }
@@ -209,15 +211,21 @@ struct Said {
     lost: u64,
     overwritten: u64,
     attached: u64,
+    /// A publisher did not let us in, or evicted us.
+    refused: u64,
+    /// There was none, or it ended.
+    gone: u64,
 }
 
 impl Said {
-    const fn numbers(&self) -> [(&'static str, u64); 4] {
+    const fn numbers(&self) -> [(&'static str, u64); 6] {
         [
             ("checked", self.checked),
             ("lost", self.lost),
             ("overwritten", self.overwritten),
             ("attached", self.attached),
+            ("refused", self.refused),
+            ("gone", self.gone),
         ]
     }
 }

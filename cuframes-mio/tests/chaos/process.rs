@@ -1,6 +1,8 @@
 //! A process of the test, and what can be done to it.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -134,6 +136,17 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+/// What it is and does, for a test that fails.
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let read = |name| fs::read_to_string(self.proc().join(name)).unwrap_or_default();
+        let status = read("status");
+        let state = status.lines().find(|line| line.starts_with("State")).unwrap_or_default();
+        let numbers = self.numbers.lock().unwrap();
+        write!(f, "{} {state}, waits in {:?}, says {numbers:?}", self.proc().display(), read("wchan"))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::process::{Numbers, Process, Told, becomes};
-use crate::traces::{Holds, bits, leftovers};
+use crate::traces::{Holds, bits, leftovers, seats};
 
 const SUBSCRIBERS: usize = 4;
 /// What is done in one round, to whomever it hits.
@@ -150,7 +150,12 @@ impl Show {
                     assert!(process.is_alive(), "a process of {} ended by itself", told.key);
                     process.number(word) > before
                 });
-                assert!(goes_on, "{} of {} has {word}={before} for good", process.proc().display(), told.key);
+                assert!(
+                    goes_on,
+                    "{word}={before} for good: {process}; bits {:x?}; its stream's subscribers {:x?}",
+                    bits(&told.key),
+                    seats(&told.key)
+                );
             };
             goes_on(publisher, "frames");
             subscribers.iter_mut().for_each(|subscriber| goes_on(subscriber, "checked"));

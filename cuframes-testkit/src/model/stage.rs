@@ -246,6 +246,10 @@ impl Stage {
             let found = (slots.get(slot).copied(), frame.pts_ns().cast_unsigned(), frame.written_bytes());
             assert_eq!(found, (Some(seq), seq, seq));
         }
+        let skips = subscriber.cursor + 1 < seq;
+        if skips && !subscriber.wants.plain && (subscriber.wants.lease || subscriber.frames.is_empty()) {
+            subscriber.last_seen = subscriber.last_seen.max(seq - 1);
+        }
         if subscriber.wants.plain {
             let skipped = (seq.saturating_sub(*size) + 1).max(subscriber.cursor + 1)..seq;
             subscriber
