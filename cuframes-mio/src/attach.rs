@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 use cuframes_core::error::{Place, Problem};
-use cuframes_core::gpu::Import;
+use cuframes_core::gpu::{EventHandle, Import};
 use cuframes_core::ring::{RingReader, Seat};
 use cuframes_core::shm::header::SlotMemory;
 use cuframes_core::shm::{Region, StreamHeader};
@@ -177,7 +177,9 @@ impl<B: Import<Fd = OwnedFd>> Arrivals<B> {
         let backend = Arc::clone(&self.backend);
         let size = header.meta.frame_size_bytes;
         let mappings = backend.open_ring(header.backend, &slots, size, &fds).map_err(device)?;
-        let event = backend.open_event(&header.ipc_event_handle).map_err(device)?;
+        // There is one for the whole ring: a wait for it would be for frames that are not published yet, too.
+        let handle = if header.epoch == 0 { header.ipc_event_handle } else { EventHandle::NONE };
+        let event = backend.open_event(&handle).map_err(device)?;
         Ok(Memory { backend, mappings, event })
     }
 }

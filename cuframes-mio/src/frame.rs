@@ -108,8 +108,8 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
         self.meta().planes().map(move |plane| (base + plane.offset, plane))
     }
 
-    /// Lets the work that is enqueued on `stream` after this wait for the publisher's work that writes the frame. Where
-    /// frames are published complete, as ours are, that is over.
+    /// Lets the work that is enqueued on `stream` after this wait for the publisher's work that writes the frame. Nothing but a
+    /// plain v1 publisher publishes frames that are not complete: for those of all others there is nothing to wait for.
     ///
     /// # Errors
     /// [`Error::Device`].
