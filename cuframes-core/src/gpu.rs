@@ -204,6 +204,13 @@ pub trait Import: Device {
     /// process for host memory. It stands until the mapping is closed.
     fn mapping_ptr(&self, mapping: &Self::Mapping) -> u64;
 
+    /// At most `len` bytes of the frame, where they are, if this process can read them like its own memory. For frames under a
+    /// lease only: others may change meanwhile.
+    fn bytes<'a>(&self, mapping: &'a Self::Mapping, len: u64) -> Option<&'a [u8]> {
+        let _ = (mapping, len);
+        None
+    }
+
     /// Copies the start of the frame into `out`, after everything enqueued on `stream` before; blocks until it is there.
     /// Whether it was the frame that the caller wanted, the ring says afterwards (D-4).
     ///

@@ -17,7 +17,7 @@ use cuframes_core::{Backend, Gone, Key, Misuse, Refused, Violation};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::host::HostError;
+use crate::host::{HostError, HostOrError};
 
 /// Why a publisher or a subscriber can't go on.
 ///
@@ -216,9 +216,9 @@ impl Error {
 
     /// A call of a backend failed.
     pub(crate) fn device(key: &Key, error: impl GpuError) -> Self {
-        let (code, error): (_, Box<dyn error::Error + Send + Sync>) = (error.code(), Box::new(error));
+        let code = error.code();
         // Of host memory we know all that can be known.
-        match error.downcast::<HostError>() {
+        match HostOrError::peel(Box::new(error)).downcast::<HostError>() {
             Ok(error) => error.into_error(key),
             Err(error) => Self::Device { key: key.clone(), code, error },
         }
@@ -280,7 +280,7 @@ impl fmt::Display for Error {
             Self::Meta { key, error } => write!(f, "stream {key}: {error}"),
             Self::Unusable { key, backend } => write!(
                 f,
-                "stream {key}: its frames are in memory of kind {backend}, which this program can't use; publish it in host memory"
+                "stream {key}: its frames are in memory of kind {backend}, which this program can't open; use one that can, or publish it in host memory"
             ),
             Self::Device { key, error, .. } => write!(f, "stream {key}: {error}"),
             Self::Lost { key, lost } => write!(f, "stream {key}: {lost}"),

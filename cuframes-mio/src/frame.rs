@@ -108,6 +108,26 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
         self.meta().planes().map(move |plane| (base + plane.offset, plane))
     }
 
+    /// The frame's memory. `None` without LEASE: then use [`copy_to`](Frame::copy_to); and in the memory of a device, of which
+    /// [`copy_to_host`](Self::copy_to_host) makes a copy.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&[u8]> {
+        let mapping = self.mapping().filter(|_| self.inner.seat().leases())?;
+        self.backend().bytes(mapping, self.inner.written_bytes())
+    }
+
+    /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, or past the last plane.
+    #[must_use]
+    pub fn plane_rows(&self, index: usize) -> Option<impl Iterator<Item = &[u8]>> {
+        let Plane { offset, pitch, row_bytes, rows } = self.meta().planes().nth(index)?;
+        let plane = self.bytes()?.get(usize::try_from(offset).ok()?..)?;
+        let row_bytes = usize::try_from(row_bytes).ok()?;
+        let rows = usize::try_from(rows).ok()?;
+        Some(
+            plane.chunks(usize::try_from(pitch).ok()?).take(rows).filter_map(move |row| row.get(..row_bytes)),
+        )
+    }
+
     /// Lets the work that is enqueued on `stream` after this wait for the publisher's work that writes the frame. Nothing but a
     /// plain v1 publisher publishes frames that are not complete: for those of all others there is nothing to wait for.
     ///
@@ -188,25 +208,6 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
 }
 
 impl Frame {
-    /// The frame's memory, or `None` without LEASE: then use [`copy_to`](Self::copy_to).
-    #[must_use]
-    pub fn bytes(&self) -> Option<&[u8]> {
-        let view = self.mapping().filter(|_| self.inner.seat().leases())?;
-        Some(view.bytes(self.inner.written_bytes()))
-    }
-
-    /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, or past the last plane.
-    #[must_use]
-    pub fn plane_rows(&self, index: usize) -> Option<impl Iterator<Item = &[u8]>> {
-        let Plane { offset, pitch, row_bytes, rows } = self.meta().planes().nth(index)?;
-        let plane = self.bytes()?.get(usize::try_from(offset).ok()?..)?;
-        let row_bytes = usize::try_from(row_bytes).ok()?;
-        let rows = usize::try_from(rows).ok()?;
-        Some(
-            plane.chunks(usize::try_from(pitch).ok()?).take(rows).filter_map(move |row| row.get(..row_bytes)),
-        )
-    }
-
     /// Copies the valid bytes to the front of `to` and returns how many there are; if `to` is shorter the rest is cut.
     ///
     /// # Errors

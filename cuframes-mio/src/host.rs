@@ -6,6 +6,7 @@
 //! as a backend.
 
 mod memory;
+mod or;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -25,6 +26,7 @@ use crate::memfd;
 use crate::shm::to_u64;
 
 pub use memory::{HostError, HostMemory};
+pub use or::{HostOr, HostOrError, HostOrMapping};
 
 /// The publisher's frames. Nobody else can write them.
 #[derive(Debug)]

@@ -137,7 +137,7 @@ pub use cuframes_core::ring::{Accusation, FrameLost, Stalled};
 pub use cuframes_core::roster::Member;
 pub use error::{Distrust, Error, Holder};
 pub use frame::Frame;
-pub use host::{HostError, HostMemory, HostPool, HostView};
+pub use host::{HostError, HostMemory, HostOr, HostOrError, HostOrMapping, HostPool, HostView};
 pub use pollable::{EventSource, Pollable, Turn};
 pub use publisher::Publisher;
 pub use reconnect::{Reconnect, StreamEvent};

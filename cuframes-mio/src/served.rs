@@ -148,6 +148,12 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
         &self.producer.key
     }
 
+    /// The backend that the memory of the frames is from.
+    #[must_use]
+    pub const fn backend(&self) -> &B {
+        &self.producer.frames.backend
+    }
+
     /// Geometry of every frame.
     #[must_use]
     pub const fn meta(&self) -> &FrameMeta {

@@ -178,6 +178,10 @@ impl Import for HostMemory {
         mapping.address()
     }
 
+    fn bytes<'a>(&self, mapping: &'a HostView, len: u64) -> Option<&'a [u8]> {
+        Some(mapping.bytes(len))
+    }
+
     fn copy_out(
         &self,
         (): &(),
