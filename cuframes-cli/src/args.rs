@@ -60,7 +60,7 @@ pub(crate) struct DemoArgs {
     pub(crate) ring: RingArgs,
     #[command(flatten)]
     pub(crate) memory: BackendArgs,
-    /// End the demo when one of its processes has said nothing for this long
+    /// End the demo when one of its processes has said nothing for this long, its first word apart
     #[arg(long, value_name = "SECS", default_value = "20", value_parser = seconds)]
     pub(crate) patience: Duration,
     /// Print one JSON object at the end
@@ -187,17 +187,6 @@ pub(crate) enum MemoryKind {
     CudaVmm,
     /// Publish: a GPU's if one can be used, otherwise the host's. Subscribe: wherever the stream has them
     Auto,
-}
-
-impl MemoryKind {
-    pub(crate) const fn in_words(self) -> &'static str {
-        match self {
-            Self::Host => "host memory",
-            Self::Cuda => "GPU memory over IPC handles",
-            Self::CudaVmm => "GPU memory over file descriptors",
-            Self::Auto => "memory of a GPU if there is one",
-        }
-    }
 }
 
 /// The ring that a publisher makes.

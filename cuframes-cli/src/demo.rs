@@ -158,8 +158,12 @@ impl<'a> Outcome<'a> {
 
 /// The table at the end.
 fn summary(args: &DemoArgs, workers: &[Worker]) -> String {
-    let DemoArgs { size, format, ring: RingArgs { slots, policy }, memory, .. } = args;
-    let title = format!("{format} {size}, ring {slots}, {policy}, {}", memory.backend.in_words());
+    let DemoArgs { size, format, ring: RingArgs { slots, policy }, .. } = args;
+    let memory = workers.iter().find_map(|worker| match &worker.report {
+        Some(Report::Published(Published { memory, .. })) => Some(format!(", {memory} memory")),
+        _ => None,
+    });
+    let title = format!("{format} {size}, ring {slots}, {policy}{}", memory.unwrap_or_default());
     [title, HEADER.into()].into_iter().chain(workers.iter().map(row)).collect::<Vec<_>>().join("\n")
 }
 

@@ -10,8 +10,6 @@ pub(crate) enum Failure {
     Usage(String),
     /// Something went wrong while the command ran.
     Failed(String),
-    /// The frames are in memory of another kind.
-    Elsewhere(String),
 }
 
 impl Failure {
@@ -19,7 +17,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
-            Self::Failed(_) | Self::Elsewhere(_) => ExitCode::FAILURE,
+            Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -27,7 +25,7 @@ impl Failure {
 impl fmt::Display for Failure {
     /// Control characters in a cause (a file name, a peer's words) are escaped: an error is always one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Usage(text) | Self::Failed(text) | Self::Elsewhere(text)) = self;
+        let (Self::Usage(text) | Self::Failed(text)) = self;
         for c in text.chars() {
             if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
         }

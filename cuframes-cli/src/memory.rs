@@ -3,11 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use cuframes_core::error::ErrorCode;
 use cuframes_core::gpu::{Device, Export, Import};
 use cuframes_core::{Backend, Key};
 use cuframes_cuda::{Cuda, Stream};
-use cuframes_mio::{Claim, Error, Frame, HostMemory};
+use cuframes_mio::{Claim, Error, Frame, HostMemory, HostOr};
 
 use crate::args::{BackendArgs, MemoryKind};
 use crate::error::{Failure, failed};
@@ -29,13 +28,38 @@ pub(crate) trait Canvas: Export<Fd = OwnedFd> + Sized {
 
 /// Memory that `subscribe` reads frames from.
 pub(crate) trait View: Import<Fd = OwnedFd> + Clone {
-    /// What is kept from one frame to the next.
-    type Kept;
+    /// A stream for copies of frames that can't be read where they are.
+    fn copying(&self) -> Result<Self::Stream, Failure>;
+}
 
-    fn kept(&self) -> Result<Self::Kept, Failure>;
+/// Copies of frames that can't be read where they are.
+#[derive(Debug)]
+pub(crate) struct Copies<B: View> {
+    stream: Option<B::Stream>,
+    bytes: Vec<u8>,
+}
+
+impl<B: View> Copies<B> {
+    pub(crate) const fn new() -> Self {
+        Self { stream: None, bytes: Vec::new() }
+    }
 
     /// The frame's bytes. If they are overwritten meanwhile, releasing the frame says so.
-    fn look<'a>(frame: &'a Frame<Self>, kept: &'a mut Self::Kept) -> Result<&'a [u8], Failure>;
+    pub(crate) fn look<'a>(&'a mut self, frame: &'a Frame<B>) -> Result<&'a [u8], Failure> {
+        if let Some(bytes) = frame.bytes() {
+            return Ok(bytes);
+        }
+        let Self { stream, bytes } = self;
+        let stream = match stream {
+            Some(stream) => stream,
+            None => stream.insert(frame.backend().copying()?),
+        };
+        bytes.resize(frame.len(), 0);
+        match frame.copy_to_host(stream, bytes, PATIENCE) {
+            Ok(_) | Err(Error::Lost { .. }) => Ok(bytes),
+            Err(error) => Err(failed!("{error}")),
+        }
+    }
 }
 
 /// A stream, and a frame's bytes on their way to the device or from it.
@@ -60,20 +84,21 @@ impl Canvas for HostMemory {
 }
 
 impl View for HostMemory {
-    /// For frames that can't be looked at where they are.
-    type Kept = Vec<u8>;
-
-    fn kept(&self) -> Result<Vec<u8>, Failure> {
-        Ok(Vec::new())
+    fn copying(&self) -> Result<(), Failure> {
+        Ok(())
     }
+}
 
-    fn look<'a>(frame: &'a Frame, copy: &'a mut Vec<u8>) -> Result<&'a [u8], Failure> {
-        if let Some(bytes) = frame.bytes() {
-            return Ok(bytes);
-        }
-        copy.resize(frame.len(), 0);
-        let _ = frame.copy_to(copy);
-        Ok(copy)
+impl View for Cuda {
+    fn copying(&self) -> Result<Stream, Failure> {
+        stream(self)
+    }
+}
+
+/// Wherever the stream has them.
+impl View for HostOr<Cuda> {
+    fn copying(&self) -> Result<Option<Stream>, Failure> {
+        self.device().map(stream).transpose()
     }
 }
 
@@ -81,7 +106,7 @@ impl Canvas for Cuda {
     type Kept = Transfer;
 
     fn kept(&self) -> Result<Transfer, Failure> {
-        transfer(self)
+        Ok(Transfer { stream: stream(self)?, bytes: Vec::new() })
     }
 
     fn publish(
@@ -97,28 +122,8 @@ impl Canvas for Cuda {
     }
 }
 
-impl View for Cuda {
-    type Kept = Transfer;
-
-    fn kept(&self) -> Result<Transfer, Failure> {
-        transfer(self)
-    }
-
-    fn look<'a>(
-        frame: &'a Frame<Self>,
-        Transfer { stream, bytes }: &'a mut Transfer,
-    ) -> Result<&'a [u8], Failure> {
-        bytes.resize(frame.len(), 0);
-        match frame.copy_to_host(stream, bytes, PATIENCE) {
-            Ok(_) | Err(Error::Lost { .. }) => Ok(bytes),
-            Err(error) => Err(failed!("{error}")),
-        }
-    }
-}
-
-fn transfer(cuda: &Cuda) -> Result<Transfer, Failure> {
-    let stream = cuda.stream().map_err(|error| failed!("can't use the GPU: {error}"))?;
-    Ok(Transfer { stream, bytes: Vec::new() })
+fn stream(cuda: &Cuda) -> Result<Stream, Failure> {
+    cuda.stream().map_err(|error| failed!("can't use GPU {}: {error}", cuda.ordinal()))
 }
 
 /// Opens the device that the arguments name.
@@ -137,14 +142,10 @@ pub(crate) fn describe(cuda: &Cuda) -> String {
     format!("in the memory of {} ({}), shared {how}: {}", cuda.name(), cuda.uuid(), cuda.choice())
 }
 
-/// The failure of a subscriber: whether other memory could be the cure is told apart.
-pub(crate) fn unreadable(error: &Error) -> Failure {
-    let is_elsewhere = match error {
-        Error::Unusable { .. } => true,
-        Error::Refused { refused, .. } => refused.code == ErrorCode::UNSUPPORTED,
-        _ => false,
-    };
-    if is_elsewhere { Failure::Elsewhere(error.to_string()) } else { failed!("{error}") }
+/// Frames of stream `key` wherever they are: a GPU is opened when one is needed.
+pub(crate) fn anywhere(key: &Key, device: i32) -> HostOr<Cuda> {
+    let is_cuda = |backend| matches!(backend, Backend::CUDA_IPC | Backend::CUDA_VMM);
+    HostOr::new(key.clone(), is_cuda, move || Cuda::open_as(device, Backend::CUDA_IPC))
 }
 
 /// How long a copy from the device may take.

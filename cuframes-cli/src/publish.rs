@@ -6,12 +6,12 @@ use std::time::Instant;
 use cuframes_core::FrameMeta;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_cuda::Cuda;
-use cuframes_mio::{Accusation, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
+use cuframes_mio::{Accusation, Error, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
 
 use crate::args::{MemoryKind, PublishArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::memory::{self, Canvas};
+use crate::memory::{self, Canvas, Transfer};
 use crate::output::{Progress, REFRESH};
 use crate::rate::Pacer;
 use crate::signals::Signals;
@@ -30,30 +30,50 @@ pub(crate) fn run(
         Err(_) if signals.raised() => return Ok(()),
         source => source?,
     };
-    let published = match device(args, &progress)? {
-        Some(cuda) => publish(args, run_dir, cuda, &mut source, &mut progress, signals),
+    let meta = *source.meta();
+    let published = match on_device(args, run_dir, meta, &progress)? {
+        Some((publisher, kept)) => publish(args, publisher, kept, &mut source, &mut progress, signals),
         None => {
-            let host = HostMemory::new(args.key.clone());
-            publish(args, run_dir, host, &mut source, &mut progress, signals)
+            let publisher = create(args, run_dir, HostMemory::new(args.key.clone()), meta);
+            let publisher = publisher.map_err(|error| failed!("{error}"))?;
+            publish(args, publisher, (), &mut source, &mut progress, signals)
         }
     }?;
     console.print(&progress.finish(&args.key, &published, false)?, signals)
 }
 
-/// The device whose memory the frames go to; `None` for host memory. What `auto` picks is said.
-fn device(args: &PublishArgs, progress: &Progress<'_>) -> Result<Option<Cuda>, Failure> {
+/// A publisher whose frames are in the memory of a GPU, with what it keeps; `None` if they are to be in host memory. What `auto`
+/// picks is said.
+fn on_device(
+    args: &PublishArgs,
+    run_dir: Option<&Path>,
+    meta: FrameMeta,
+    progress: &Progress<'_>,
+) -> Result<Option<(ServedPublisher<Cuda>, Transfer)>, Failure> {
     let PublishArgs { key, memory, .. } = args;
     if memory.backend == MemoryKind::Host {
         return Ok(None);
     }
-    match memory::open(key, memory) {
-        Ok(cuda) => {
-            if memory.backend == MemoryKind::Auto {
-                progress.say(&format!("cuframes: stream {key}: frames are {}", memory::describe(&cuda)));
-            }
-            Ok(Some(cuda))
+    let is_auto = memory.backend == MemoryKind::Auto;
+    let made = memory::open(key, memory).and_then(|cuda| {
+        let kept = cuda.kept()?;
+        let where_they_are = memory::describe(&cuda);
+        match create(args, run_dir, cuda, meta) {
+            Ok(publisher) => Ok(Ok((publisher, kept, where_they_are))),
+            Err(error @ Error::Device { .. }) => Err(failed!("{error}")),
+            // Neither would host memory do.
+            Err(error) => Ok(Err(error)),
         }
-        Err(cause) if memory.backend == MemoryKind::Auto => {
+    });
+    match made {
+        Ok(Ok((publisher, kept, where_they_are))) => {
+            if is_auto {
+                progress.say(&format!("cuframes: stream {key}: frames are {where_they_are}"));
+            }
+            Ok(Some((publisher, kept)))
+        }
+        Ok(Err(error)) => Err(failed!("{error}")),
+        Err(cause) if is_auto => {
             progress.say(&format!("cuframes: {cause}; frames are in host memory"));
             Ok(None)
         }
@@ -61,17 +81,15 @@ fn device(args: &PublishArgs, progress: &Progress<'_>) -> Result<Option<Cuda>, F
     }
 }
 
-/// Publishes frames in this memory.
+/// Publishes what the source has.
 fn publish<B: Canvas>(
     args: &PublishArgs,
-    run_dir: Option<&Path>,
-    backend: B,
+    mut publisher: ServedPublisher<B>,
+    mut kept: B::Kept,
     source: &mut Source<'_>,
     progress: &mut Progress<'_>,
     signals: &Signals,
 ) -> Result<Published, Failure> {
-    let mut kept = backend.kept()?;
-    let mut publisher = create(args, run_dir, backend, *source.meta())?;
     let published = stream(args, source, &mut publisher, &mut kept, progress, signals);
     let reason = if published.is_ok() { ShutdownReason::NORMAL } else { ShutdownReason::ERROR };
     let shut_down = publisher.shut_down(reason).map_err(|error| failed!("{error}"));
@@ -85,13 +103,13 @@ fn create<B: Canvas>(
     run_dir: Option<&Path>,
     backend: B,
     meta: FrameMeta,
-) -> Result<ServedPublisher<B>, Failure> {
+) -> Result<ServedPublisher<B>, Error> {
     let mut builder =
         Publisher::builder(args.key.clone(), meta).ring_size(args.ring.slots).policy(args.ring.policy);
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
-    builder.create_on(backend).and_then(Publisher::serve).map_err(|error| failed!("{error}"))
+    builder.create_on(backend).and_then(Publisher::serve)
 }
 
 fn stream<B: Canvas>(
@@ -155,7 +173,8 @@ fn say_who_was_evicted<B: Canvas>(publisher: &mut ServedPublisher<B>, progress: 
 }
 
 fn report<B: Canvas>(publisher: &ServedPublisher<B>, frames: u64, fps: f64, end: Option<End>) -> Published {
-    Published { frames, fps, subscribers: publisher.members().len(), end }
+    let memory = publisher.backend().backend().to_string();
+    Published { memory, frames, fps, subscribers: publisher.members().len(), end }
 }
 
 /// Waits until as many subscribers are there as `--wait-for` says, or for a signal.

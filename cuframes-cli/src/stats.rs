@@ -84,6 +84,8 @@ pub(crate) struct Arrival {
 /// What `publish` has done.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub(crate) struct Published {
+    /// Where the frames are: "host", "cuda" or "cuda-vmm".
+    pub(crate) memory: String,
     pub(crate) frames: u64,
     pub(crate) fps: f64,
     pub(crate) subscribers: usize,
@@ -93,7 +95,7 @@ pub(crate) struct Published {
 
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { frames, fps, subscribers, end } = self;
+        let Self { frames, fps, subscribers, end, .. } = self;
         let plural = if *subscribers == 1 { "" } else { "s" };
         write!(f, "{frames} frames, {fps:.1} fps, {subscribers} subscriber{plural}")?;
         end.map_or(Ok(()), |end| write!(f, " ({end})"))

@@ -11,7 +11,7 @@ use cuframes_mio::{Error, Frame, HostMemory, Reconnect, StreamEvent, Subscriber}
 use crate::args::{MemoryKind, Stream, SubscribeArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::memory::{self, View, unreadable};
+use crate::memory::{self, Copies, View};
 use crate::output::{Progress, REFRESH};
 use crate::pattern::is_seq;
 use crate::signals::Signals;
@@ -67,7 +67,7 @@ fn connect<B: View>(
     }
     if args.reconnect {
         let started = builder.reconnect(Reconnect::default()).start_on(backend);
-        return started.map(Some).map_err(|error| unreadable(&error));
+        return started.map(Some).map_err(|error| failed!("{error}"));
     }
     let (start, timeout) = (Instant::now(), args.timeout.unwrap_or(DEFAULT_TIMEOUT));
     loop {
@@ -79,7 +79,7 @@ fn connect<B: View>(
                     return Ok(None);
                 }
             }
-            Err(error) => return Err(unreadable(&error)),
+            Err(error) => return Err(failed!("{error}")),
         }
     }
 }
@@ -100,31 +100,14 @@ impl<'a> Receiver<'a> {
         Self { args, signals, stats: Stats::new(args.check_seq), sink: None, has_attached: false }
     }
 
-    /// Subscribes to frames in the memory that the arguments name: with `auto` wherever they are, also when the next
-    /// publisher has them elsewhere.
+    /// Subscribes to frames in the memory that the arguments name.
     fn receive(&mut self, run_dir: Option<&Path>, progress: &mut Progress<'_>) -> Result<End, Failure> {
         let SubscribeArgs { key, memory, .. } = self.args;
-        let is_auto = memory.backend == MemoryKind::Auto;
-        let mut on_device = matches!(memory.backend, MemoryKind::Cuda | MemoryKind::CudaVmm);
-        let mut has_changed = false;
-        loop {
-            let frames = self.stats.frames();
-            let end = if on_device {
-                let cuda = memory::open(key, memory);
-                let cuda = cuda.map_err(|failure| match has_changed {
-                    true => failed!("{failure}; the frames are in no memory that can be read without one"),
-                    false => failure,
-                });
-                self.receive_from(cuda?, run_dir, progress)
-            } else {
-                self.receive_from(HostMemory::new(key.clone()), run_dir, progress)
-            };
-            match end {
-                // In neither kind of memory: that is the end.
-                Err(Failure::Elsewhere(_)) if is_auto && (!has_changed || self.stats.frames() > frames) => {
-                    (on_device, has_changed) = (!on_device, true);
-                }
-                end => return end,
+        match memory.backend {
+            MemoryKind::Auto => self.receive_from(memory::anywhere(key, memory.device), run_dir, progress),
+            MemoryKind::Host => self.receive_from(HostMemory::new(key.clone()), run_dir, progress),
+            MemoryKind::Cuda | MemoryKind::CudaVmm => {
+                self.receive_from(memory::open(key, memory)?, run_dir, progress)
             }
         }
     }
@@ -135,9 +118,8 @@ impl<'a> Receiver<'a> {
         run_dir: Option<&Path>,
         progress: &mut Progress<'_>,
     ) -> Result<End, Failure> {
-        let mut kept = backend.kept()?;
         match connect(self.args, run_dir, backend, self.signals)? {
-            Some(mut subscriber) => self.run(&mut subscriber, &mut kept, progress),
+            Some(mut subscriber) => self.run(&mut subscriber, progress),
             None => Ok(End::Signal),
         }
     }
@@ -145,15 +127,15 @@ impl<'a> Receiver<'a> {
     fn run<B: View>(
         &mut self,
         subscriber: &mut Subscriber<B>,
-        kept: &mut B::Kept,
         progress: &mut Progress<'_>,
     ) -> Result<End, Failure> {
+        let mut copies = Copies::new();
         while Some(self.stats.frames()) != self.args.frames {
             let frame = match self.next(subscriber, progress)? {
                 ControlFlow::Continue(frame) => frame,
                 ControlFlow::Break(end) => return Ok(end),
             };
-            if self.take(frame, kept)?.is_break() {
+            if self.take(frame, &mut copies)?.is_break() {
                 return Ok(End::ClosedPipe);
             }
         }
@@ -194,7 +176,7 @@ impl<'a> Receiver<'a> {
                 Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
                     return Ok(ControlFlow::Break(End::Stream));
                 }
-                Err(error) => return Err(unreadable(&error)),
+                Err(error) => return Err(failed!("{error}")),
             }
         }
     }
@@ -253,7 +235,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Checks, writes and counts one frame. Answers `Break` if nobody reads the video any more.
-    fn take<B: View>(&mut self, frame: Frame<B>, kept: &mut B::Kept) -> Result<ControlFlow<()>, Failure> {
+    fn take<B: View>(&mut self, frame: Frame<B>, copies: &mut Copies<B>) -> Result<ControlFlow<()>, Failure> {
         // The publisher stamps frames with the same clock.
         let latency_ns = cuframes_mio::now().as_nanos().saturating_sub(frame.pts_ns());
         let arrival = Arrival {
@@ -265,7 +247,7 @@ impl<'a> Receiver<'a> {
         if !self.args.delay.is_zero() {
             self.signals.wait(self.args.delay);
         }
-        let bytes = B::look(&frame, kept)?;
+        let bytes = copies.look(&frame)?;
         let is_torn = self.args.check_seq && !is_seq(bytes, arrival.seq);
         if let Some(sink) = &mut self.sink {
             sink.load(frame.meta(), bytes);

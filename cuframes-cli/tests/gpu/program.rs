@@ -71,9 +71,9 @@ fn a_demo_runs_in_every_kind_of_memory() {
     let machine = Machine::new(true);
     for (backend, memory) in [
         ("host", "host memory"),
-        ("cuda", "GPU memory over IPC handles"),
-        ("cuda-vmm", "GPU memory over file descriptors"),
-        ("auto", "memory of a GPU if there is one"),
+        ("cuda", "cuda memory"),
+        ("cuda-vmm", "cuda-vmm memory"),
+        ("auto", "cuda-vmm memory"),
     ] {
         let line = format!("demo --backend {backend} --frames 40 --size 64x32 --policy strict-wait");
         let output = machine.run(&line);
@@ -101,6 +101,31 @@ fn a_subscriber_finds_the_frames_wherever_they_are() {
     machine.check();
 }
 
+#[test]
+fn whoever_takes_frames_wherever_they_are_is_counted_once_and_loses_none() {
+    let machine = Machine::new(true);
+    let key = machine.key();
+    for backend in ["host", "cuda", "cuda-vmm"] {
+        let line =
+            format!("publish {key} --pattern seq --size 64x64 --backend {backend} --policy strict-wait -v");
+        let publisher =
+            machine.cuframes(&format!("{line} --wait-for 1 --fps 0 --frames 50")).spawn().unwrap();
+        let output =
+            machine.run(&format!("subscribe {key} --mode strict --check-seq --timeout 60 --json -v"));
+        let (is_well, text) = said(&output);
+        assert!(is_well && !text.contains("WARN") && !text.contains("ERROR"), "{backend}: {text}");
+        let json = String::from_utf8(output.stdout).unwrap();
+        assert!(json.contains(r#""frames":50,"#), "{backend}: {json}");
+        let output = publisher.wait_with_output().unwrap();
+        let (is_well, text) = said(&output);
+        assert!(
+            is_well && !text.contains("WARN") && text.matches("joined").count() == 1,
+            "{backend}: {text}"
+        );
+    }
+    machine.check();
+}
+
 fn stop(publisher: std::process::Child) {
     let pid = publisher.id().to_string();
     assert!(Command::new("kill").arg(pid).status().unwrap().success());
@@ -118,14 +143,21 @@ fn a_subscriber_that_goes_on_follows_the_frames_from_one_memory_to_the_other() {
         machine.cuframes(&line).spawn().unwrap()
     };
     let first = publisher("host");
-    let line = format!("subscribe {key} --check-seq --reconnect --mode strict --frames 300 --timeout 60");
+    let line =
+        format!("subscribe {key} --check-seq --reconnect --mode strict --frames 300 --timeout 60 --json");
     let subscriber = machine.cuframes(&line).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     stop(first);
     let second = publisher("cuda-vmm");
     let output = subscriber.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("0 torn"), "{output:?}");
+    let json = String::from_utf8_lossy(&output.stdout);
+    assert!(json.contains(r#""torn":0"#) && json.contains(r#""reconnects":1"#), "{json}");
+    let (_, text) = said(&output);
+    assert!(
+        text.contains("waiting for the next publisher") && text.contains("attached to a publisher again"),
+        "{text}"
+    );
     stop(second);
 }
 
@@ -145,6 +177,19 @@ fn auto_says_what_it_picked() {
     let (is_well, text) = said(&machine.run(&line(&machine)));
     assert!(is_well && text.contains("frames are in host memory"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn auto_takes_host_memory_where_the_memory_of_the_device_can_not_be_shared() {
+    for (name, value) in
+        [("FAKE_CUDA_FAIL", "cuMemCreate@*=801,cuIpcGetMemHandle@*=801"), ("FAKE_CUDA_MEMORY", "1048576")]
+    {
+        let machine = Machine::new(true);
+        let line = format!("publish {} --pattern bars --size 64x32 --backend auto --frames 1", machine.key());
+        let (is_well, text) = said(&machine.cuframes(&line).env(name, value).output().unwrap());
+        assert!(is_well && text.contains("frames are in host memory"), "{name}: {text}");
+        assert_eq!(text.lines().count(), 1, "{name}: {text}");
+    }
 }
 
 #[test]
