@@ -196,7 +196,7 @@ impl PublisherBuilder {
             RingWriter::new(region, Arc::clone(roster.membership()), ring_size, policy).with_witness(witness);
         let report = Report::new(key.clone());
         report.published(files.socket_path(), files.region_path(), mapped_bytes(&meta, ring_size));
-        let frames = Frames { backend, pool: Some(pool), event, handle, ring_size };
+        let frames = Frames { backend: Arc::new(backend), pool: Some(pool), event, handle, ring_size };
         let producer = Producer::new((key, meta), writer, &timeouts, frames, Arc::clone(&shared));
         let setup = Setup {
             files,

@@ -1,7 +1,8 @@
 //! [`Claim`]: a slot that is being written.
 
+use std::mem;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cuframes_core::FrameMeta;
@@ -12,13 +13,16 @@ use cuframes_core::wire::meta::Plane;
 use crate::clock;
 use crate::error::Error;
 use crate::host::HostMemory;
+use crate::lock::lock;
 use crate::pen::{Pen, Pending};
-use crate::producer::Producer;
+use crate::producer::{Frames, Producer};
 
 /// Memory for the next frame. No reader sees it before it is committed; dropping it publishes nothing.
 ///
 /// In host memory write [`bytes_mut`](Claim::bytes_mut), then [`commit`](Self::commit). On a device enqueue the work that
-/// writes [`device_ptr`](Self::device_ptr), then [`commit_on`](Self::commit_on) the same stream.
+/// writes [`device_ptr`](Self::device_ptr), then [`commit_on`](Self::commit_on) the same stream. If it comes to nothing after
+/// that, [`cancel_on`](Self::cancel_on) the stream: dropping it gives the slot to the next claim at once, while the work may
+/// still write it.
 #[derive(Debug)]
 #[must_use = "a claim that is not committed publishes nothing"]
 pub struct Claim<'a, B: Export<Fd = OwnedFd> = HostMemory> {
@@ -66,7 +70,7 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
 
     /// The backend whose memory it is.
     #[must_use]
-    pub const fn backend(&self) -> &B {
+    pub fn backend(&self) -> &B {
         &self.producer.frames.backend
     }
 
@@ -117,7 +121,7 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
     /// committed on several streams.
     ///
     /// # Errors
-    /// [`Error::Device`]: nothing is published then.
+    /// [`Error::Device`], or in a forked child [`Error::Forked`]: nothing is published then.
     pub fn commit_on(self, stream: &B::Stream) -> Result<u64, Error> {
         let size = self.meta().frame_size_bytes;
         self.commit_on_with(stream, clock::now().as_nanos(), size)
@@ -134,26 +138,59 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
         pts_ns: i64,
         written_bytes: u64,
     ) -> Result<u64, Error> {
-        let Producer { shared, pen, meta, frames, key, .. } = &mut *self.producer;
-        let written_bytes = written_bytes.min(meta.frame_size_bytes);
-        let writer = match pen {
-            Pen::Shared(writer) if shared.home.is_here() => Arc::clone(writer),
+        self.producer.here()?;
+        if !B::STREAMS {
             // Everything was done when the calls that enqueued it returned.
-            _ => return Ok(self.commit_with(pts_ns, written_bytes)),
-        };
-        let recorded = if frames.handle == EventHandle::NONE {
-            Ok(())
-        } else {
-            // For subscribers that know nothing of our order (§5).
-            frames.backend.record_event(stream, &frames.event)
-        };
-        let pending =
-            Pending { writer, shared: Arc::clone(shared), ticket: self.ticket.take(), pts_ns, written_bytes };
-        let committed =
-            recorded.and_then(|()| frames.backend.notify(stream, Box::new(move || pending.complete())));
-        committed.map(|()| self.seq).map_err(|error| {
-            // The slot is free again, but may still be written: nobody claims it before we return.
-            let _ = frames.backend.synchronize(stream, PATIENCE);
+            return Ok(self.commit_with(pts_ns, written_bytes));
+        }
+        let Frames { backend, handle, event, .. } = &self.producer.frames;
+        if *handle != EventHandle::NONE {
+            // For plain v1 subscribers, who know nothing of our order (§5). Nothing is lost if it fails: the claim is dropped.
+            backend.record_event(stream, event).map_err(|error| Error::device(&self.producer.key, error))?;
+        }
+        let written_bytes = written_bytes.min(self.meta().frame_size_bytes);
+        self.finish_on(stream, move |pending| pending.complete(pts_ns, written_bytes))
+    }
+
+    /// Gives the frame up when everything enqueued on `stream` until now is done; returns at once. As dropping it, but for a slot
+    /// that enqueued work may still write: nobody claims it before that is over.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: it is given up all the same, after waiting for the stream for a second at most.
+    pub fn cancel_on(mut self, stream: &B::Stream) -> Result<(), Error> {
+        self.producer.here()?;
+        if B::STREAMS {
+            self.finish_on(stream, drop)?;
+        }
+        Ok(())
+    }
+
+    /// Lets `finish` have the frame when the device has come so far.
+    fn finish_on(
+        &mut self,
+        stream: &B::Stream,
+        finish: impl FnOnce(Pending) + Send + 'static,
+    ) -> Result<u64, Error> {
+        let Producer { shared, pen, frames, key, .. } = &mut *self.producer;
+        let (Pen::Shared(writer), Some(ticket)) = (pen, self.ticket.take()) else { return Ok(self.seq) };
+        let pending = Pending::new(Arc::clone(writer), Arc::clone(shared), ticket);
+        // Whoever takes it finishes it.
+        let held = Arc::new(Mutex::new(Some(pending)));
+        let theirs = Arc::clone(&held);
+        let notified = frames.backend.notify(
+            stream,
+            Box::new(move || {
+                if let Some(pending) = lock(&theirs).take() {
+                    finish(pending);
+                }
+            }),
+        );
+        notified.map(|()| self.seq).map_err(|error| {
+            let pending = lock(&held).take();
+            if frames.backend.synchronize(stream, PATIENCE).is_err() {
+                // What is enqueued may still write the slot: it is never used again.
+                mem::forget(pending);
+            }
             Error::device(key, error)
         })
     }

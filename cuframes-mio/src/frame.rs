@@ -176,7 +176,8 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// [`Error::Device`]: the frame is given back then, after waiting for the stream for a second at most.
     pub fn release_after(self, stream: &B::Stream) -> Result<(), Error> {
         let Attachment { memory, key, .. } = self.attachment();
-        let (memory, key) = (Arc::clone(memory), key.clone());
+        // Nothing that keeps the memory open: the publisher is told when the last frame is gone.
+        let (backend, key) = (Arc::clone(&memory.backend), key.clone());
         if !B::STREAMS {
             let _ = self.release();
             return Ok(());
@@ -194,9 +195,9 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
                 }
             }
         };
-        let notified = memory.backend.notify(stream, Box::new(give_back));
+        let notified = backend.notify(stream, Box::new(give_back));
         notified.map_err(|error| {
-            let _ = memory.backend.synchronize(stream, PATIENCE);
+            let _ = backend.synchronize(stream, PATIENCE);
             drop(lock(&held).take());
             failed(error)
         })
@@ -226,7 +227,7 @@ pub(crate) struct Attachment<B: Import> {
     key: Key,
     meta: FrameMeta,
     epoch: u64,
-    memory: Arc<Memory<B>>,
+    memory: Memory<B>,
     /// What only the publisher can say.
     witness: Option<Witness>,
     /// Wakes the publisher.
@@ -260,7 +261,7 @@ impl<B: Import<Fd = OwnedFd>> Attachment<B> {
         let frames = meta.frame_size_bytes.saturating_mul(ring_size.get().into());
         let mapped = Mapped::new(Arc::clone(common), regions.saturating_add(frames));
         let goodbye = Goodbye { socket: Mutex::new(None), common: Arc::clone(common) };
-        Self { key, meta, epoch, memory: Arc::new(memory), witness, bell, mapped, goodbye }
+        Self { key, meta, epoch, memory, witness, bell, mapped, goodbye }
     }
 
     /// Hands the connection over, to be ended when the last frame is released.

@@ -72,20 +72,21 @@ impl Pen {
     }
 }
 
-/// A frame that is published when the device has come so far; if that never happens it is given up.
+/// A frame that a device is writing. Dropping it gives it up.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    pub(crate) writer: Arc<Mutex<Writer>>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) ticket: Option<Ticket>,
-    pub(crate) pts_ns: i64,
-    pub(crate) written_bytes: u64,
+    writer: Arc<Mutex<Writer>>,
+    shared: Arc<Shared>,
+    ticket: Option<Ticket>,
 }
 
 impl Pending {
+    pub(crate) const fn new(writer: Arc<Mutex<Writer>>, shared: Arc<Shared>, ticket: Ticket) -> Self {
+        Self { writer, shared, ticket: Some(ticket) }
+    }
+
     /// The frame is complete. May run on a thread of the device's driver: makes no call of a backend.
-    pub(crate) fn complete(mut self) {
-        let (pts_ns, written_bytes) = (self.pts_ns, self.written_bytes);
+    pub(crate) fn complete(mut self, pts_ns: i64, written_bytes: u64) {
         self.finish(|writer, ticket| writer.commit(ticket, pts_ns, written_bytes));
     }
 

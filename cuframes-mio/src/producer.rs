@@ -1,10 +1,11 @@
 //! [`Producer`]: the hot path of a publisher, with the memory behind it.
 
 use std::io;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use cuframes_core::gpu::{EventHandle, Export, GpuError};
@@ -16,6 +17,7 @@ use tracing::{error, warn};
 use crate::claim::Claim;
 use crate::clock;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::pen::{Pen, Writer};
 use crate::pollable::Registration;
 use crate::shared::Shared;
@@ -43,7 +45,7 @@ pub(crate) struct Producer<B: Export<Fd = OwnedFd>> {
 /// Frame memory that belongs to a publisher.
 #[derive(Debug)]
 pub(crate) struct Frames<B: Export> {
-    pub(crate) backend: B,
+    pub(crate) backend: Arc<B>,
     /// Until it is freed.
     pub(crate) pool: Option<B::Pool>,
     /// Stands for what a device has done, where other processes can wait for it (§2).
@@ -155,15 +157,46 @@ impl<B: Export<Fd = OwnedFd>> Drop for Producer<B> {
             }
             return;
         }
-        if !self.wait_for_device() {
-            error!(key = %self.key, "the device does not complete a frame, so the memory of the frames is not freed");
-            mem::forget(pool);
-        } else if let Err(cause) = self.frames.backend.free_pool(pool) {
-            warn!(key = %self.key, %cause, call = %cause.call(), "the memory of the frames is not freed");
-        }
         self.deregister();
+        let (backend, key) = (Arc::clone(&self.frames.backend), self.key.clone());
+        let free = move |pool| {
+            if let Err(cause) = backend.free_pool(pool) {
+                warn!(%key, %cause, call = %cause.call(), "the memory of the frames is not freed");
+            }
+        };
+        match &self.pen {
+            Pen::Shared(writer) if lock(writer).has_backlog() => {
+                self.free_later(Arc::clone(writer), pool, free);
+            }
+            _ => free(pool),
+        }
     }
 }
+
+impl<B: Export<Fd = OwnedFd>> Producer<B> {
+    /// The device still writes frames: lets a thread wait for that, however long it takes, and free the memory then.
+    fn free_later(
+        &self,
+        writer: Arc<Mutex<Writer>>,
+        pool: B::Pool,
+        free: impl FnOnce(B::Pool) + Send + 'static,
+    ) {
+        // Kept where it is if there is no thread to be had.
+        let pool = ManuallyDrop::new(pool);
+        let wait = move || {
+            while lock(&writer).has_backlog() {
+                thread::sleep(LOOK_AGAIN);
+            }
+            free(ManuallyDrop::into_inner(pool));
+        };
+        if let Err(cause) = thread::Builder::new().name("cuframes-free".into()).spawn(wait) {
+            error!(key = %self.key, %cause, "can't start a thread, so the memory of the frames is not freed");
+        }
+    }
+}
+
+/// How often to look whether a device has completed its last frames.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Bytes of shared memory that a publisher has: frames, region and witness.
 pub(crate) fn mapped_bytes(meta: &FrameMeta, ring_size: RingSize) -> u64 {

@@ -104,7 +104,7 @@ impl<B: Export<Fd = OwnedFd>> Publisher<B> {
 
     /// The backend that the memory of the frames is from.
     #[must_use]
-    pub const fn backend(&self) -> &B {
+    pub fn backend(&self) -> &B {
         &self.producer.frames.backend
     }
 

@@ -2,8 +2,10 @@
 //! does not allow in a host function.
 
 use std::io;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SendError, Sender, channel};
 use std::thread;
 
 use crate::lock::lock;
@@ -22,7 +24,12 @@ pub(crate) fn start() -> io::Result<()> {
     if reaper.is_none() {
         let (sender, receiver) = channel::<Load>();
         let name = "cuframes-reaper".into();
-        thread::Builder::new().name(name).spawn(move || receiver.into_iter().for_each(drop))?;
+        thread::Builder::new().name(name).spawn(move || {
+            for load in receiver {
+                // A backend that panics must not keep the next load on a thread where it can't be dropped.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(load)));
+            }
+        })?;
         *reaper = Some(sender);
     }
     Ok(())
@@ -31,7 +38,9 @@ pub(crate) fn start() -> io::Result<()> {
 /// Lets the thread drop `load`. It has been started.
 pub(crate) fn hand_over(load: Load) {
     if let Some(reaper) = &*lock(&REAPER) {
-        // It runs as long as the process.
-        let _ = reaper.send(load);
+        // It runs as long as the process; without it nothing may be dropped here.
+        if let Err(SendError(load)) = reaper.send(load) {
+            mem::forget(load);
+        }
     }
 }

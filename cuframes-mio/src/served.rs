@@ -84,7 +84,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
             // Nobody can be evicted for what our own device does not complete.
             let is_stuck = stalled.unfinished && stalled.bits() == 0 && stall.waited(now) >= stall.patience();
             if end <= now || is_stuck {
-                let timeout = timeout.min(stall.waited(now));
+                let timeout = if end <= now { timeout } else { stall.patience() };
                 let mut members = shared.members();
                 members.retain(|member| stalled.bits() & member.bit.mask() != 0);
                 return Err(Error::Stalled { key: key.clone(), stalled, timeout, members });
@@ -150,7 +150,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
 
     /// The backend that the memory of the frames is from.
     #[must_use]
-    pub const fn backend(&self) -> &B {
+    pub fn backend(&self) -> &B {
         &self.producer.frames.backend
     }
 

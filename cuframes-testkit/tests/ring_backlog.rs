@@ -79,7 +79,10 @@ fn drop_oldest_passes_by_a_slot_that_is_being_written_and_stalls_when_all_are() 
     let stalled = ring.writer.claim().unwrap_err();
     assert!(stalled.unfinished && stalled.bits() == 0);
     assert_eq!(ring.writer.stalled(), Some(stalled));
-    assert_eq!(stalled.to_string(), "the ring is full: frames that were claimed are not complete");
+    assert_eq!(
+        stalled.to_string(),
+        "the ring is full: frames that were claimed are not complete (does the device hang?)"
+    );
     let _ = ring.writer.commit(one, 0, 0);
     // Slot 1 is free; the next number that it holds is 3, after 2.
     let three = detach(&mut ring);

@@ -53,7 +53,7 @@ impl fmt::Display for Stalled {
         }
         let mut separator = "the ring is full: ";
         if self.unfinished {
-            write!(f, "{separator}frames that were claimed are not complete")?;
+            write!(f, "{separator}frames that were claimed are not complete (does the device hang?)")?;
             separator = ", ";
         }
         for (bits, what) in

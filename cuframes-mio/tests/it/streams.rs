@@ -97,7 +97,7 @@ fn a_claim_waits_for_the_device_when_every_slot_is_being_written() {
 }
 
 #[test]
-fn a_device_that_stands_still_is_an_error_of_the_claim_and_the_memory_is_kept() {
+fn a_device_that_stands_still_is_an_error_of_the_claim_and_the_memory_is_kept_until_it_goes_on() {
     let stream = Stream::new();
     let device = Slow::new(&stream.key);
     let mut timeouts = Timeouts::default();
@@ -114,6 +114,8 @@ fn a_device_that_stands_still_is_an_error_of_the_claim_and_the_memory_is_kept() 
     assert_eq!(device.open(), 1, "the stream may still write it");
     stream.assert_nothing_left();
     work.end();
+    until("the memory to be freed", || device.open() == 0);
+    device.check_threads();
 }
 
 #[test]
@@ -299,6 +301,70 @@ fn who_can_not_open_the_frames_takes_no_place_from_those_who_can() {
     stream.subscriber("eye", STRICT).connect_on(device.clone()).unwrap();
     let stats = publisher.stats();
     assert_eq!((stats.joined, stats.left.vanished, stats.refused.too_many), (41, 0, 0));
+}
+
+#[test]
+fn a_publisher_that_is_dropped_waits_for_nobody_and_its_memory_is_freed_when_the_device_has_written_it() {
+    let stream = Stream::new();
+    let device = Slow::new(&stream.key);
+    let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create_on(device.clone()).unwrap();
+    let work = device.stream();
+    work.hold();
+    let mut claim = publisher.try_claim(cuframes_mio::now()).unwrap();
+    claim.copy_in(&work, &picture(1)).unwrap();
+    claim.commit_on(&work).unwrap();
+    drop(publisher);
+    assert_eq!(device.open(), 1, "the stream may still write it");
+    work.resume();
+    until("the memory to be freed", || device.open() == 0);
+    device.check_threads();
+    work.end();
+}
+
+#[test]
+fn a_slot_that_work_may_still_write_is_given_up_in_the_order_of_its_stream() {
+    let stream = Stream::new();
+    let (device, mut publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
+    let mut subscriber = stream.subscriber("eye", STRICT).connect().unwrap();
+    let (slow, fast) = (device.stream(), device.stream());
+    slow.hold();
+    let mut claim = publisher.claim().unwrap();
+    let slot = claim.slot();
+    claim.copy_in(&slow, &picture(77)).unwrap();
+    claim.cancel_on(&slow).unwrap();
+    let claim = publisher.claim().unwrap();
+    assert_ne!(claim.slot(), slot, "it may still be written");
+    drop(claim);
+    assert_eq!(publish_on(&mut publisher, &fast), 2);
+    slow.resume();
+    check(&next(&mut subscriber));
+    device.fail(Call::Notify);
+    let mut claim = publisher.claim().unwrap();
+    claim.copy_in(&slow, &picture(78)).unwrap();
+    assert_eq!(claim.cancel_on(&slow).unwrap_err().code(), ErrorCode::CUDA);
+    for _ in 0..4 {
+        publish_on(&mut publisher, &fast);
+        check(&next(&mut subscriber));
+    }
+    slow.end();
+    fast.end();
+}
+
+#[test]
+fn what_a_stream_may_still_write_when_it_fails_is_never_used_again() {
+    let stream = Stream::new();
+    let (device, mut publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
+    let work = device.stream();
+    work.hold();
+    let mut claim = publisher.claim().unwrap();
+    let slot = claim.slot();
+    claim.copy_in(&work, &picture(1)).unwrap();
+    device.fail(Call::Notify);
+    claim.commit_on(&work).unwrap_err();
+    for _ in 0..3 {
+        assert_ne!(publisher.claim().unwrap().slot(), slot);
+    }
+    work.end();
 }
 
 #[test]
