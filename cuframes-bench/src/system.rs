@@ -31,6 +31,7 @@ pub struct Setup {
 
 /// How a reader waits for the next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a system must know both")]
 pub enum Wait {
     /// Not at all: says at once whether there is one. Readers that spin call it again and again.
     Spin,

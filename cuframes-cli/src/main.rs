@@ -4,6 +4,7 @@
 //! `cuframes: <what failed>: <cause>; <what to do>`.
 
 mod args;
+mod bench;
 mod console;
 mod convert;
 mod demo;
@@ -32,6 +33,9 @@ use crate::error::{Failure, failed};
 use crate::signals::{Later, Signals};
 
 fn main() -> ExitCode {
+    if let Some(code) = cuframes_bench::run_if_asked(&bench::CONTENDERS) {
+        return code;
+    }
     match parse().and_then(|cli| run(&cli)) {
         Ok(code) => code,
         Err(failure) => {
@@ -59,6 +63,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Publish(args) => publish::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }
 

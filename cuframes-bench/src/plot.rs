@@ -1,0 +1,126 @@
+//! A picture of latencies, as SVG.
+
+use std::fs;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::case::Job;
+use crate::numbers::figure;
+use crate::report::{Curve, Report};
+use crate::stats::Times;
+use crate::system::Failure;
+
+impl Report {
+    /// Draws how long frames took, both sides spinning and to a reader that sleeps, as far as that was measured. Writes an
+    /// SVG file: its name must end in `.svg`.
+    ///
+    /// # Errors
+    /// Another kind of file is asked for, nothing of this was measured, or the file can't be written.
+    pub fn plot(&self, path: &Path) -> Result<(), Failure> {
+        check_plot(path)?;
+        let jobs: Vec<Job> = [Job::Spin, Job::Wake]
+            .into_iter()
+            .filter(|job| self.curves.iter().any(|curve| curve.job == *job))
+            .collect();
+        if jobs.is_empty() {
+            return Err("there is nothing to plot: it takes the job spin or wake".into());
+        }
+        let mut svg = String::new();
+        let (width, height) = (860, 380 * u32::try_from(jobs.len())?);
+        let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        for (job, area) in jobs.iter().zip(area.split_evenly((jobs.len(), 1))) {
+            let curves: Vec<_> = self.curves.iter().filter(|curve| curve.job == *job).collect();
+            draw(*job, &curves, &area)?;
+        }
+        area.present()?;
+        drop(area);
+        fs::write(path, svg).map_err(|error| format!("can't write {}: {error}", path.display()).into())
+    }
+}
+
+/// Checks that a plot can be written into such a file, before hours are spent on measuring.
+///
+/// # Errors
+/// It can't.
+pub fn check_plot(path: &Path) -> Result<(), Failure> {
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg")) {
+        return Ok(());
+    }
+    Err(format!("can't plot into {}: only SVG can be written; give it a name in .svg", path.display()).into())
+}
+
+/// One panel: the time that so many percent of all frames did not exceed.
+fn draw(job: Job, curves: &[&Curve], area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Failure> {
+    let lines: Result<Vec<_>, Failure> = curves.iter().map(|curve| line(curve)).collect();
+    let lines = lines?;
+    let times = || lines.iter().flatten().map(|(_, nanos)| *nanos);
+    let lowest = times().fold(f64::INFINITY, f64::min) * 0.8;
+    let highest = times().fold(0.0, f64::max) * 1.25;
+    let mut chart = ChartBuilder::on(area)
+        .caption(job.in_words(), ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(70)
+        .build_cartesian_2d(0.0..MOST_NINES, (lowest..highest).log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc("share of frames that took no longer")
+        .x_labels(9)
+        .x_label_formatter(&|nines| share(*nines))
+        .y_label_formatter(&|nanos| time(*nanos))
+        .y_labels(8)
+        .light_line_style(WHITE)
+        .label_style(("sans-serif", 13))
+        .draw()?;
+    for (index, (curve, line)) in curves.iter().zip(lines).enumerate() {
+        let style = Palette99::pick(index).stroke_width(2);
+        let series = LineSeries::new(line, style);
+        chart
+            .draw_series(series)?
+            .label(&curve.system)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .label_font(("sans-serif", 13))
+        .background_style(WHITE)
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    Ok(())
+}
+
+/// Points: how many nines the share has (1 is 90 %, 2 is 99 %), and nanoseconds.
+fn line(curve: &Curve) -> Result<Vec<(f64, f64)>, Failure> {
+    let mut times = Times::new()?;
+    curve.counts.iter().for_each(|counts| times.merge(counts));
+    let all: u64 = curve.counts.iter().flatten().map(|(_, count)| count).sum();
+    // Beyond it there would be no time left.
+    let most = figure(all.max(1)).log10().min(MOST_NINES);
+    let points = (0..=POINTS).map(|point| most * figure(point) / figure(POINTS));
+    Ok(points.filter_map(|nines| Some((nines, times.quantile(1.0 - 10_f64.powf(-nines))?))).collect())
+}
+
+/// `90 %` and so on; nothing between the whole nines.
+fn share(nines: f64) -> String {
+    match nines {
+        0.0 => "0 %".into(),
+        0.25..0.35 => "50 %".into(),
+        _ if (nines - nines.round()).abs() > 0.01 => String::new(),
+        _ => format!("{} %", 100.0 - 10_f64.powf(2.0 - nines.round())),
+    }
+}
+
+fn time(nanos: f64) -> String {
+    match nanos {
+        ..1e3 => format!("{nanos:.0} ns"),
+        ..1e6 => format!("{:.0} µs", nanos / 1e3),
+        _ => format!("{:.0} ms", nanos / 1e6),
+    }
+}
+
+const MOST_NINES: f64 = 4.0;
+const POINTS: u64 = 400;
