@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cuframes_bench::system::{Failure, Setup, System, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
 
 /// One stream socket a reader. A frame goes as its length (u64, little-endian) and its bytes, by one `writev` while it fits
 /// the socket's buffer, and comes by one `readv`. Nothing is ever lost: with a full buffer the writer waits, strict or not.
@@ -37,10 +37,10 @@ impl System for UnixSocket {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(false)?;
                     // As many frames on the way as the others keep, where the kernel's limit lets it be so.
-                    set_socket_send_buffer_size(
-                        &stream,
-                        setup.frame_bytes.saturating_mul(setup.ring_size.into()),
-                    )?;
+                    let enough = setup.frame_bytes.saturating_mul(setup.ring_size.into());
+                    if enough > socket_send_buffer_size(&stream)? {
+                        set_socket_send_buffer_size(&stream, enough)?;
+                    }
                     writer.readers.push(stream);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
