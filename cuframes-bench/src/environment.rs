@@ -56,11 +56,10 @@ impl fmt::Display for Environment {
         if let Some(load) = load {
             write!(f, ", load {load}")?;
         }
-        let pinned = if *is_pinned {
-            "pinned, but for flow"
-        } else {
-            "nobody is pinned: one CPU is not enough for that"
+        let pinned = match is_pinned {
+            true => "writers and readers are on CPUs of their own, but for flow",
+            false => "one CPU is not enough to keep writers and readers apart",
         };
-        write!(f, "; {pinned}")
+        write!(f, "\n{pinned}")
     }
 }

@@ -28,6 +28,7 @@
 //!
 //! A system of your own implements [`System`](system::System), and takes part as [`Contender::of`] it.
 
+mod calls;
 mod case;
 mod contender;
 mod cuframes;

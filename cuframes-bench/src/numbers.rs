@@ -15,18 +15,6 @@ pub(crate) fn cpu_time() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Nanoseconds between two looks at the clock with nothing between them: what a measured call seems to take longer.
-pub(crate) fn clock_cost() -> u64 {
-    let mut costs: Vec<u64> = (0..1001)
-        .map(|_| {
-            let start = now();
-            now().saturating_sub(start)
-        })
-        .collect();
-    costs.sort_unstable();
-    costs.get(costs.len() / 2).copied().unwrap_or(0)
-}
-
 /// Waits without giving the CPU away.
 pub(crate) fn spin_for(duration: Duration) {
     let end = now().saturating_add(saturating_nanos(duration));

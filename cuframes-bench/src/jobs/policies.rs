@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Note, PATIENCE, Phase, SMALL, Spinning};
+use crate::calls::Calls;
 use crate::case::Case;
 use crate::figures::Figure;
-use crate::numbers::{clock_cost, figure, now, spin_for};
+use crate::numbers::{now, spin_for};
 use crate::stage::{Brief, READY, Stage};
-use crate::stats::Times;
 use crate::system::{Failure, Setup, System, Wait};
 use crate::troupe::Post;
 
@@ -21,31 +21,28 @@ pub(crate) fn lead<S: System>(stage: &Stage) -> Result<Vec<Figure>, Failure> {
     S::wait_for_readers(&mut writer, &setup, PATIENCE)?;
     stage.pin()?;
     let (warm_up, measured) = stage.brief.choose((500, 5000), (10, 100));
-    let clock_cost = clock_cost();
-    let mut times = Times::new()?;
+    let mut times = Calls::new()?;
     for call in 0..warm_up + measured {
         let phase = if call < warm_up { Phase::WarmUp } else { Phase::Measured };
         // The reader has read the frame before.
         spin_for(PAUSE);
         let start = now();
         S::write(&mut writer, |frame| Note { stamp: 0, phase }.write(frame))?;
-        let time = now().saturating_sub(start);
+        let end = now();
         if phase == Phase::Measured {
-            times.record(figure(time.saturating_sub(clock_cost)));
+            times.record(start, end);
         }
     }
     S::write(&mut writer, |frame| Note { stamp: 0, phase: Phase::Over }.write(frame))?;
-    let mut figures = Figure::of_times(&times, &["write p50"])?;
-    figures.push(reader.result()?);
-    Ok(figures)
+    let [write, _] = times.figures("write ")?;
+    Ok(vec![write, reader.result()?])
 }
 
 pub(crate) fn support<S: System>(post: &mut Post) -> Result<Value, Failure> {
     let mut reader = S::reader(&setup(&post.brief)?, post.index)?;
     post.pin()?;
     post.say(READY)?;
-    let clock_cost = clock_cost();
-    let mut times = Times::new()?;
+    let mut times = Calls::new()?;
     let mut spinning = Spinning::default();
     loop {
         let start = now();
@@ -53,14 +50,14 @@ pub(crate) fn support<S: System>(post: &mut Post) -> Result<Value, Failure> {
             spinning.go_on()?;
             continue;
         };
-        let time = now().saturating_sub(start);
+        let end = now();
         spinning = Spinning::default();
         match note.phase {
             Phase::WarmUp => {}
-            Phase::Measured => times.record(figure(time.saturating_sub(clock_cost))),
+            Phase::Measured => times.record(start, end),
             Phase::Over => {
-                let figures = Figure::of_times(&times, &["read p50"])?;
-                return Ok(serde_json::to_value(figures.first())?);
+                let [read, _] = times.figures("read ")?;
+                return Ok(serde_json::to_value(read)?);
             }
         }
     }

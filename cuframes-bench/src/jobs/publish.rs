@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Note, PATIENCE, Phase, SMALL, Spinning, sleep_read};
+use crate::calls::Calls;
 use crate::case::Case;
 use crate::figures::Figure;
-use crate::numbers::{clock_cost, count, figure, now, spin_for};
+use crate::numbers::{count, now, spin_for};
 use crate::stage::{READY, Stage};
-use crate::stats::Times;
 use crate::system::{Failure, System, Wait};
 use crate::troupe::Post;
 
@@ -35,15 +35,14 @@ pub(crate) fn lead<S: System>(stage: &Stage) -> Result<Vec<Figure>, Failure> {
         true => stage.brief.choose((20, 300), (2, 10)),
         false => stage.brief.choose((500, 5000), (10, 100)),
     };
-    let clock_cost = clock_cost();
-    let mut times = Times::new()?;
+    let mut times = Calls::new()?;
     for call in 0..warm_up + calls {
         spin_for(pause);
         let start = now();
         S::write(&mut writer, |frame| Note { stamp: call, phase: Phase::Measured }.write(frame))?;
-        let time = now().saturating_sub(start);
+        let end = now();
         if call >= warm_up {
-            times.record(figure(time.saturating_sub(clock_cost)));
+            times.record(start, end);
         }
     }
     S::write(&mut writer, |frame| Note { stamp: 0, phase: Phase::Over }.write(frame))?;
@@ -53,7 +52,7 @@ pub(crate) fn lead<S: System>(stage: &Stage) -> Result<Vec<Figure>, Failure> {
             return Err("a reader got no frame".into());
         }
     }
-    Figure::of_times(&times, &["p50", "p99"])
+    Ok(times.figures("")?.into())
 }
 
 pub(crate) fn support<S: System>(post: &mut Post) -> Result<Value, Failure> {
