@@ -5,7 +5,7 @@ pub(crate) mod death;
 use std::time::Duration;
 
 use cuframes_mio::core::{Features, Format, FrameMeta, Key, Policy, RingSize, SubscriberMode, Timeouts};
-use cuframes_mio::{Publisher, ServedPublisher, Subscriber};
+use cuframes_mio::{Publisher, PublisherBuilder, ServedPublisher, Subscriber};
 
 use crate::jobs::PATIENCE;
 use crate::system::{Failure, Setup, System, Wait};
@@ -28,15 +28,7 @@ impl System for Cuframes {
     type Reader = Reader;
 
     fn writer(setup: &Setup) -> Result<ServedPublisher, Failure> {
-        let meta = FrameMeta::new(Format::BYTES, u32::try_from(setup.frame_bytes)?, 1)?;
-        let ring_size = RingSize::new(setup.ring_size.into()).ok_or("a ring has 1 to 16 frames")?;
-        let policy = if setup.strict { Policy::STRICT_WAIT } else { Policy::DROP_OLDEST };
-        // A machine that is busy with something else makes the figures bad enough.
-        let mut timeouts = Timeouts::default();
-        timeouts.consumer_ack = PATIENCE;
-        timeouts.lease = PATIENCE;
-        let builder = Publisher::builder(key(setup)?, meta).run_dir(&setup.dir).ring_size(ring_size);
-        Ok(builder.policy(policy).timeouts(timeouts).create()?.serve()?)
+        Ok(builder(setup)?.create()?.serve()?)
     }
 
     fn wait_for_readers(
@@ -79,6 +71,18 @@ impl System for Cuframes {
             Some(copy) => Ok(frame.copy_to(copy).ok().map(|_| look(copy))),
         }
     }
+}
+
+fn builder(setup: &Setup) -> Result<PublisherBuilder, Failure> {
+    let meta = FrameMeta::new(Format::BYTES, u32::try_from(setup.frame_bytes)?, 1)?;
+    let ring_size = RingSize::new(setup.ring_size.into()).ok_or("a ring has 1 to 16 frames")?;
+    let policy = if setup.strict { Policy::STRICT_WAIT } else { Policy::DROP_OLDEST };
+    // A machine that is busy with something else makes the figures bad enough.
+    let mut timeouts = Timeouts::default();
+    timeouts.consumer_ack = PATIENCE;
+    timeouts.lease = PATIENCE;
+    let builder = Publisher::builder(key(setup)?, meta).run_dir(&setup.dir).ring_size(ring_size);
+    Ok(builder.policy(policy).timeouts(timeouts))
 }
 
 fn key(setup: &Setup) -> Result<Key, Failure> {
