@@ -65,7 +65,10 @@ impl System for Iceoryx2 {
     }
 
     fn write(writer: &mut IceoryxWriter, fill: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
-        let mut sample = writer.publisher.loan_slice(writer.frame_bytes)?;
+        let sample = writer.publisher.loan_slice_uninit(writer.frame_bytes)?;
+        // SAFETY: The payload is bytes, for which any value will do, of a mapping of shared memory, which the kernel gave out
+        // as zeros and into which nothing but whole frames has been written since: they are initialised.
+        let mut sample = unsafe { sample.assume_init() };
         fill(sample.payload_mut());
         sample.send()?;
         writer.notifier.notify()?;
