@@ -87,7 +87,8 @@ impl fmt::Debug for Operation {
     }
 }
 
-/// Does each operation, and says after each how often it was done inside [`measured`] since the one before.
+/// Does each operation, and says after each how often [`measured`] was called since the one before, how often each call
+/// did it, and what it is.
 pub(crate) fn count(operations: Vec<Operation>) {
     for operation in operations {
         let mut work = operation.begin();
@@ -100,7 +101,7 @@ pub(crate) fn count(operations: Vec<Operation>) {
             measured(&mut *work);
         }
         counted();
-        println!("{}\t{}", RUNS * operation.times, operation.name);
+        println!("{RUNS}\t{}\t{}", operation.times, operation.name);
     }
 }
 
