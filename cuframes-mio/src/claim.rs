@@ -4,10 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cuframes_core::FrameMeta;
 use cuframes_core::gpu::{EventHandle, Export};
 use cuframes_core::ring::Ticket;
 use cuframes_core::wire::meta::Plane;
+use cuframes_core::{FrameMeta, Instant};
 
 use crate::clock;
 use crate::error::Error;
@@ -97,17 +97,22 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
     /// device that writes it is done.
     pub fn commit(self) -> u64 {
         let size = self.meta().frame_size_bytes;
-        self.commit_with(clock::now().as_nanos(), size)
+        let now = clock::now();
+        self.commit_at(now, now.as_nanos(), size)
     }
 
     /// As [`commit`](Self::commit), with a time stamp in nanoseconds and the number of valid bytes: all `frame_size_bytes`,
     /// or fewer for format BYTES (D-35).
-    pub fn commit_with(mut self, pts_ns: i64, written_bytes: u64) -> u64 {
+    pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> u64 {
+        self.commit_at(clock::now(), pts_ns, written_bytes)
+    }
+
+    fn commit_at(mut self, now: Instant, pts_ns: i64, written_bytes: u64) -> u64 {
         let Some(ticket) = self.ticket.take() else { return self.seq };
         let Producer { shared, pen, meta, .. } = &mut *self.producer;
         // Of a child that was forked meanwhile nobody shall see anything (P-20).
         if shared.home.is_here() {
-            pen.commit(shared, ticket, pts_ns, written_bytes.min(meta.frame_size_bytes));
+            pen.commit(now, shared, ticket, pts_ns, written_bytes.min(meta.frame_size_bytes));
         }
         self.seq
     }

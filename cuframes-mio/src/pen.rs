@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use cuframes_core::Instant;
 use cuframes_core::ring::{Committed, RingWriter, Ticket};
 
 use crate::clock;
@@ -48,14 +49,22 @@ impl Pen {
 
     /// Publishes a frame, and those that waited for it.
     #[inline]
-    pub(crate) fn commit(&mut self, shared: &Shared, ticket: Ticket, pts_ns: i64, written_bytes: u64) {
-        let wake = self.with(|writer| count(shared, writer.commit(ticket, pts_ns, written_bytes), writer));
+    pub(crate) fn commit(
+        &mut self,
+        now: Instant,
+        shared: &Shared,
+        ticket: Ticket,
+        pts_ns: i64,
+        written_bytes: u64,
+    ) {
+        let wake =
+            self.with(|writer| count(now, shared, writer.commit(ticket, pts_ns, written_bytes), writer));
         wake_up(shared, wake);
     }
 
     /// Gives a frame up.
     pub(crate) fn cancel(&mut self, shared: &Shared, ticket: Ticket) {
-        let wake = self.with(|writer| count(shared, writer.cancel(ticket), writer));
+        let wake = self.with(|writer| count(clock::now(), shared, writer.cancel(ticket), writer));
         wake_up(shared, wake);
     }
 
@@ -93,7 +102,7 @@ impl Pending {
         let Some(ticket) = self.ticket.take() else { return };
         let mut writer = lock(&self.writer);
         let committed = act(&mut writer, ticket);
-        let wake = count(&self.shared, committed, &writer);
+        let wake = count(clock::now(), &self.shared, committed, &writer);
         let is_awaited = writer.is_parked();
         drop(writer);
         wake_up(&self.shared, wake);
@@ -110,12 +119,12 @@ impl Drop for Pending {
     }
 }
 
-/// Counts what was published; under the lock, because one thread counts at a time. Returns whom to wake.
+/// Counts what was published, now; under the lock, because one thread counts at a time. Returns whom to wake.
 #[inline]
-fn count(shared: &Shared, committed: Committed, writer: &Writer) -> u64 {
+fn count(now: Instant, shared: &Shared, committed: Committed, writer: &Writer) -> u64 {
     let Committed { frames, wake, .. } = committed;
     if frames != 0 {
-        shared.counters.published(frames.into(), writer.newest(), clock::now());
+        shared.counters.published(frames.into(), writer.newest(), now);
     }
     wake
 }
