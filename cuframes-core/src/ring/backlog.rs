@@ -43,6 +43,18 @@ impl Backlog {
         }
     }
 
+    /// Takes frame `seq` out of `slot` if it is the only one: nothing is before it, and nothing waits for it.
+    #[inline]
+    pub(super) fn take_only(&mut self, seq: u64, slot: usize) -> bool {
+        match self.claimed.get_mut(slot) {
+            Some(claimed) if *claimed == seq && self.len == 1 => {
+                (*claimed, self.len) = (INVALID_SEQ, 0);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Notes that a frame is complete.
     pub(super) fn commit(&mut self, seq: u64, ring_size: RingSize, stamp: Stamp) {
         if let Some(slot) = self.slot_of(seq, ring_size)

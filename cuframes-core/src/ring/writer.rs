@@ -100,8 +100,13 @@ impl<R: Region> RingWriter<R> {
     /// that was claimed before it is committed or cancelled, too: by this call, or by theirs.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is good once")]
     pub fn commit(&mut self, ticket: Ticket, pts_ns: i64, written_bytes: u64) -> Committed {
-        let Ticket { seq, .. } = ticket;
-        self.backlog.commit(seq, self.ring_size, Stamp { pts_ns, written_bytes });
+        let Ticket { seq, slot } = ticket;
+        let stamp = Stamp { pts_ns, written_bytes };
+        if self.backlog.take_only(seq, slot) {
+            self.publish(seq, slot, stamp);
+            return self.published(seq, 1);
+        }
+        self.backlog.commit(seq, self.ring_size, stamp);
         self.publish_in_order(seq)
     }
 
