@@ -78,7 +78,12 @@ impl<W: Word> Members<W> {
     /// Whether one of `bits` never wakes a parked publisher, who then has to look again by itself.
     #[must_use]
     pub fn any_silent(&self, bits: u64) -> bool {
-        bits & !self.waking.load(Acquire) != 0
+        self.silent(bits) != 0
+    }
+
+    /// Those of `bits` without WAKE_HINT: they never say when they sleep, and never wake a parked publisher.
+    pub(super) fn silent(&self, bits: u64) -> u64 {
+        bits & !self.waking.load(Acquire)
     }
 
     /// Begins the next term of `bit`; the first is 1. Roster only, before [`join`](Self::join).
