@@ -123,12 +123,11 @@ impl StallClock {
         }
         self.waiting = [stalled.waiting_for_acks, stalled.waiting_for_leases];
         let start = *self.start.get_or_insert(now);
-        for (number, of_bit) in (0..).zip(&mut self.since) {
-            for (since, bits) in of_bit.iter_mut().zip(self.waiting) {
-                if let Some(bit) = SubscriberBit::new(number).filter(|bit| bits & bit.mask() != 0) {
-                    let term = members.term(bit);
-                    *since = since.filter(|(_, of_term)| *of_term == term).or(Some((now, term)));
-                }
+        for bit in SubscriberBit::in_bitmap(stalled.bits()) {
+            let term = members.term(bit);
+            let of_bit = self.since.get_mut(usize::from(bit.get())).into_iter().flatten();
+            for (since, _) in of_bit.zip(self.waiting).filter(|(_, bits)| bits & bit.mask() != 0) {
+                *since = since.filter(|(_, of_term)| *of_term == term).or(Some((now, term)));
             }
         }
         // Who has used up its own time goes first: that may be enough.
@@ -153,9 +152,9 @@ impl StallClock {
     /// Who was in the way at the last look: its bit and term, why, and when its own time is over.
     fn in_the_way(&self) -> impl Iterator<Item = (SubscriberBit, u64, Accusation, Instant)> {
         let causes = [(Accusation::Ack, self.consumer_ack), (Accusation::Lease, self.lease)];
-        (0..)
-            .zip(&self.since)
-            .filter_map(|(number, of_bit)| Some((SubscriberBit::new(number)?, of_bit)))
+        let [acks, leases] = self.waiting;
+        SubscriberBit::in_bitmap(acks | leases)
+            .filter_map(|bit| Some((bit, self.since.get(usize::from(bit.get()))?)))
             .flat_map(move |(bit, of_bit)| {
                 of_bit.iter().zip(self.waiting).zip(causes).filter_map(
                     move |((since, bits), (accusation, limit))| {
