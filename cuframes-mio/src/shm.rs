@@ -146,6 +146,7 @@ impl Witness {
     }
 
     /// What it says about the frame in `slot`.
+    #[inline]
     pub(crate) fn testimony(&self, slot: usize) -> Testimony {
         let SlotWords { seq, pts_ns, written_bytes, .. } = self.0.slot(slot);
         Testimony {
@@ -156,6 +157,7 @@ impl Witness {
     }
 
     /// What it says about who has `bit`.
+    #[inline]
     pub(crate) fn standing(&self, bit: SubscriberBit) -> Standing {
         let SubscriberWords { state, term, .. } = self.0.subscriber(bit.get().into());
         Standing { state: state.load(Ordering::Relaxed), term: term.load(Ordering::Relaxed) }
