@@ -137,14 +137,15 @@ static TROUPE: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 /// Ends this process when standard input does, with all that it has started and made.
 pub(crate) fn end_with_input(dir: PathBuf) -> Result<(), Failure> {
+    let owner = getppid();
     let watch = move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         // Never let go of: nothing is started or made from here on.
         let mut troupe = troupe();
         troupe.iter_mut().for_each(end);
         sweep(&dir);
-        // There only if its owner could not delete it.
-        if let Some(parent) = dir.parent() {
+        // That of all cells: an owner that is gone can't delete it.
+        if let Some(parent) = dir.parent().filter(|_| getppid() != owner) {
             let _ = std::fs::remove_dir(parent);
         }
         process::exit(1)
