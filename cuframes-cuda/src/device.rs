@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cudarc::driver::sys::CUdevice_attribute;
 use cuframes_core::Backend;
-use cuframes_core::gpu::{Call, Device, EventHandle};
+use cuframes_core::error::ErrorCode;
+use cuframes_core::gpu::{Call, Device, EventHandle, GpuError as _};
 
 use crate::error::{Cause, CudaError};
+use crate::export::PAGE;
 use crate::exports::Exported;
-use crate::ffi::{self, Access, Block, Context, Mapped};
+use crate::ffi::{self, Access, Allocation, Block, Context, Failed, Mapped, Watch};
 use crate::staging::Staging;
 use crate::stream::Stream;
 use crate::uuid::Uuid;
@@ -21,6 +24,11 @@ use crate::wait::Patience;
 ///
 /// Clones are the same device. The context is released when the last clone is dropped, and everything that belongs to it:
 /// pools, mappings, events, streams. It need not be current on the calling thread, and what is current there stays (C-10).
+///
+/// Freeing and closing waits for all streams of the context, as CUDA does. What is freed or closed after a wait was given up (an
+/// error or a timeout of [`synchronize`](Device::synchronize), a copy or a new pool) is kept instead, until the device is done
+/// with the work that was waited for and something else is closed; with what keeps it alive, and to the end of the process if
+/// need be. In a child that was forked every call is an error, and dropping does nothing.
 ///
 /// The [backend](Self::backend) is that of the pools that are made; memory of both backends can be opened.
 #[derive(Clone, Debug)]
@@ -35,11 +43,21 @@ pub struct Cuda {
 struct Shared {
     ordinal: i32,
     name: String,
-    uuid: Uuid,
     context: Arc<Context>,
     staging: Staging,
     /// Events that nobody waits for just now. There are as many as ever were in use at once (C-8).
-    spare: Mutex<Vec<ffi::Event>>,
+    spare: Mutex<Vec<Arc<ffi::Event>>>,
+    /// Whether it was tried, and memory can be shared over file descriptors.
+    vmm_works: AtomicBool,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.context.is_here() {
+            // Closes what was kept, if it need not be any more; or else it stays, and the context with it.
+            let _ = self.context.is_settled();
+        }
+    }
 }
 
 /// Why a [`Cuda`] shares its memory as it does.
@@ -69,17 +87,33 @@ impl fmt::Display for Choice {
 
 impl Cuda {
     /// Opens the device with this ordinal, counted from 0 as in `CUDA_VISIBLE_DEVICES`. Memory is shared over file descriptors
-    /// if that works here, which is tried, and over legacy IPC handles otherwise; [`choice`](Self::choice) says why.
+    /// if that works here, and over legacy IPC handles otherwise; both are tried, as far as that goes in one process.
+    /// [`choice`](Self::choice) says why.
     ///
     /// # Errors
-    /// [`Cause::NoDriver`] or [`Cause::OldDriver`], or what the driver reports; all of them with [`Call::Open`].
+    /// [`Cause::NoDriver`] or [`Cause::OldDriver`], [`Cause::NoWay`] if neither works, `OUT_OF_MEMORY` if there is too little to
+    /// try, or what the driver reports; all of them with [`Call::Open`].
     pub fn open(ordinal: i32) -> Result<Self, CudaError> {
         let mut cuda = Self::open_as(ordinal, Backend::CUDA_IPC)?;
         cuda.choice = cuda.try_vmm();
-        if cuda.choice == Choice::VmmWorks {
-            cuda.backend = Backend::CUDA_VMM;
+        let no_memory = |error: &CudaError| error.code() == ErrorCode::OUT_OF_MEMORY;
+        let descriptors = match &cuda.choice {
+            Choice::VmmWorks => {
+                cuda.backend = Backend::CUDA_VMM;
+                return Ok(cuda);
+            }
+            // That says nothing about what the device can do.
+            Choice::VmmFails(error) if no_memory(error) => return Err(error.clone()),
+            Choice::VmmFails(error) => Some(Box::new(error.clone())),
+            Choice::VmmUnsupported | Choice::Asked => None,
+        };
+        match cuda.try_legacy() {
+            Ok(()) => Ok(cuda),
+            Err(error) if no_memory(&error) => Err(error),
+            Err(error) => {
+                Err(CudaError::new(Call::Open, Cause::NoWay { descriptors, handles: Box::new(error) }))
+            }
         }
-        Ok(cuda)
     }
 
     /// Opens the device with this ordinal. Memory is shared as `backend` says: [`Backend::CUDA_IPC`] or
@@ -98,10 +132,16 @@ impl Cuda {
         driver.init().map_err(failed)?;
         let device = driver.device(ordinal).map_err(failed)?;
         let name = driver.device_name(device).map_err(failed)?;
-        let uuid = Uuid(driver.device_uuid(device).map_err(failed)?);
-        let context = Arc::new(Context::retain(driver, device).map_err(failed)?);
-        let shared =
-            Shared { ordinal, name, uuid, context, staging: Staging::default(), spare: Mutex::default() };
+        let uuid = driver.device_uuid(device).map_err(failed)?;
+        let context = Arc::new(Context::retain(driver, device, uuid).map_err(failed)?);
+        let shared = Shared {
+            ordinal,
+            name,
+            context,
+            staging: Staging::default(),
+            spare: Mutex::default(),
+            vmm_works: AtomicBool::new(false),
+        };
         Ok(Self { shared: Arc::new(shared), backend, choice: Choice::Asked })
     }
 
@@ -137,7 +177,7 @@ impl Cuda {
     /// Which device it is (C-13).
     #[must_use]
     pub fn uuid(&self) -> Uuid {
-        self.shared.uuid
+        self.context().uuid()
     }
 
     /// A new stream. It does not wait for the default stream.
@@ -145,6 +185,7 @@ impl Cuda {
     /// # Errors
     /// What the driver reports, with [`Call::Open`].
     pub fn stream(&self) -> Result<Stream, CudaError> {
+        self.check_process(Call::Open)?;
         let stream = ffi::Stream::create(self.context()).map_err(CudaError::during(Call::Open))?;
         Ok(Stream::new(Arc::new(stream)))
     }
@@ -183,14 +224,10 @@ impl Cuda {
             {
                 return Ok(false);
             }
-            let failed = CudaError::during(Call::Open);
-            let size = ffi::granularity(self.context()).map_err(failed)?;
-            let block = Block::create(self.context(), size).map_err(failed)?;
-            let fd = block.export().map_err(failed)?;
-            let imported = Block::import(self.context(), fd.as_fd()).map_err(failed)?;
-            let mapped = Mapped::new(&imported, size).map_err(failed)?;
-            mapped.allow(Access::Read).map_err(failed)?;
-            mapped.unmap().map_err(failed)?;
+            let allocating = CudaError::allocating(Call::Open, TRIAL);
+            let size = ffi::granularity(self.context()).map_err(allocating)?;
+            let block = Block::create(self.context(), size).map_err(allocating)?;
+            self.try_descriptor(&block, size).map_err(CudaError::during(Call::Open))?;
             Ok(true)
         };
         match trial() {
@@ -200,6 +237,36 @@ impl Cuda {
         }
     }
 
+    /// Does with a block what subscribers will do: takes a descriptor of it, and maps that for reading. Once is enough.
+    pub(crate) fn try_descriptor(&self, block: &Block, size: usize) -> Result<(), Failed> {
+        if self.shared.vmm_works.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let fd = block.export()?;
+        let imported = Block::import(self.context(), fd.as_fd())?;
+        let mapped = Mapped::new(&imported, size)?;
+        mapped.allow(Access::Read)?;
+        mapped.unmap()?;
+        self.shared.vmm_works.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Tries what a publisher needs for legacy handles. Whether others can open them, only they can tell (C-3).
+    fn try_legacy(&self) -> Result<(), CudaError> {
+        let failed = CudaError::during(Call::Open);
+        let memory =
+            Allocation::new(self.context(), PAGE).map_err(CudaError::allocating(Call::Open, TRIAL))?;
+        self.context().ipc_handle(memory.address()).map_err(failed)?;
+        let event = ffi::Event::create_shared(self.context()).map_err(failed)?;
+        event.handle().map_err(failed)?;
+        memory.free().map_err(failed)
+    }
+
+    /// Refuses every call in a child that was forked, before it takes a lock that another thread may have had (P-20).
+    pub(crate) fn check_process(&self, call: Call) -> Result<(), CudaError> {
+        if self.context().is_here() { Ok(()) } else { Err(CudaError::new(call, Cause::Forked)) }
+    }
+
     /// Checks that what is given was made on this device.
     pub(crate) fn check_owner(
         &self,
@@ -207,6 +274,7 @@ impl Cuda {
         context: &Context,
         name: &'static str,
     ) -> Result<(), CudaError> {
+        self.check_process(call)?;
         if context.device() == self.context().device() {
             return Ok(());
         }
@@ -227,19 +295,28 @@ impl Cuda {
         let failed = CudaError::during(call);
         // An event takes a moment, even on a stream that has nothing to do.
         if stream.is_idle().map_err(failed)? {
+            self.spare().extend(self.context().take_watch(stream));
             return Ok(());
         }
-        let spare = || self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = spare().pop();
-        let event = match taken {
-            Some(event) => event,
-            None => ffi::Event::create(self.context()).map_err(failed)?,
-        };
-        event.record(stream).map_err(failed)?;
-        let waited = patience.wait(call, || event.is_done());
         // If it still stands for something: the next record replaces that.
-        spare().push(event);
+        let watching = self.context().take_watch(stream);
+        let known = watching.or_else(|| self.spare().pop());
+        let event = match known {
+            Some(event) => event,
+            None => Arc::new(ffi::Event::create(self.context()).map_err(failed)?),
+        };
+        let recorded = event.record(stream).map_err(failed);
+        let waited = recorded.and_then(|()| patience.wait(call, || event.is_done()));
+        match &waited {
+            Ok(()) => self.spare().push(event),
+            // Whoever closes memory now would have to wait, too.
+            Err(_) => self.context().watch(Watch::Event(event, Some(stream.address()))),
+        }
         waited
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Arc<ffi::Event>>> {
+        self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -256,6 +333,7 @@ impl Event {
     /// A new one, and the handle that opens it.
     pub(crate) fn create(cuda: &Cuda) -> Result<(Self, EventHandle), CudaError> {
         let failed = CudaError::during(Call::CreateEvent);
+        cuda.check_process(Call::CreateEvent)?;
         if cuda.backend == Backend::CUDA_VMM {
             let event = ffi::Event::create(cuda.context()).map_err(failed)?;
             return Ok((Self { raw: Some(event), _exported: None }, EventHandle::NONE));
@@ -287,6 +365,7 @@ impl Device for Cuda {
     }
 
     fn open_event(&self, handle: &EventHandle) -> Result<Event, CudaError> {
+        self.check_process(Call::OpenEvent)?;
         if *handle == EventHandle::NONE {
             return Ok(Event { raw: None, _exported: None });
         }
@@ -322,3 +401,6 @@ impl Device for Cuda {
 pub(crate) fn is_ours(backend: Backend) -> bool {
     matches!(backend, Backend::CUDA_IPC | Backend::CUDA_VMM)
 }
+
+/// Bytes that it takes to try a way of sharing memory.
+const TRIAL: u64 = 2 << 20;

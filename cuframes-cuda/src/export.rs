@@ -13,8 +13,8 @@ use cuframes_core::wire::control::EventFd;
 use crate::device::{Cuda, Event};
 use crate::error::{Cause, CudaError};
 use crate::exports::Exported;
-use crate::external::External;
-use crate::ffi::{self, Access, Allocation, Block, Context, Failed, Mapped, Place};
+use crate::external::{External, check, start};
+use crate::ffi::{self, Access, Allocation, Block, Context, Failed, Lent, Mapped, Place, Watch};
 use crate::stream::Stream;
 use crate::wait::Patience;
 
@@ -33,8 +33,8 @@ enum Frame {
     Legacy { memory: Allocation, exported: Exported },
     /// Backend 2: the memory behind a descriptor, and where we see it.
     Vmm { block: Block, mapped: Mapped },
-    /// The caller's, in whose allocation it starts at `offset`.
-    External { memory: External, offset: u64, exported: Exported },
+    /// The caller's, where it starts at `at`, and in whose allocation at `offset`.
+    External { memory: Lent, at: u64, offset: u64, exported: Exported },
 }
 
 impl Frame {
@@ -62,12 +62,17 @@ impl Frame {
         create().map_err(CudaError::allocating(Call::AllocPool, all))
     }
 
-    fn external(cuda: &Cuda, slot: usize, memory: External, frame_size: u64) -> Result<Self, CudaError> {
-        let range = memory.check(cuda, slot, frame_size)?;
+    fn external(
+        cuda: &Cuda,
+        slot: usize,
+        (memory, at): (Lent, u64),
+        frame_size: u64,
+    ) -> Result<Self, CudaError> {
+        let range = check(cuda, slot, &memory, at, frame_size)?;
         let handle =
             cuda.context().ipc_handle(range.base).map_err(CudaError::during(Call::RegisterExternal))?;
-        let offset = memory.address() - range.base;
-        Ok(Self::External { memory, offset, exported: Exported::memory(handle) })
+        let offset = start(&memory, at) - range.base;
+        Ok(Self::External { memory, at, offset, exported: Exported::memory(handle) })
     }
 
     /// Everything that is ours to write.
@@ -75,9 +80,9 @@ impl Frame {
         match self {
             Self::Legacy { memory, .. } => Some(memory.place()),
             Self::Vmm { mapped, .. } => Some(mapped.place()),
-            Self::External { memory, .. } => {
-                let offset = usize::try_from(memory.offset()).ok()?;
-                Place::lent(memory.owner(), offset.checked_add(frame_size)?).part(offset, frame_size)
+            Self::External { memory, at, .. } => {
+                let at = usize::try_from(*at).ok()?;
+                memory.place(at.checked_add(frame_size)?).part(at, frame_size)
             }
         }
     }
@@ -86,7 +91,7 @@ impl Frame {
         match self {
             Self::Legacy { memory, .. } => memory.address(),
             Self::Vmm { mapped, .. } => mapped.address(),
-            Self::External { memory, .. } => memory.address(),
+            Self::External { memory, at, .. } => start(memory, *at),
         }
     }
 
@@ -122,11 +127,12 @@ impl Cuda {
         // Of its own: what the caller's streams have to do may take any time.
         let stream = ffi::Stream::create(self.context()).map_err(failed)?;
         let mut places = places.into_iter();
-        let wait = || self.wait_for(call, &stream, Patience::new(ZEROING));
+        let patience = Patience::new(ZEROING);
+        let wait = || self.wait_for(call, &stream, patience);
         let zeroed = places.try_for_each(|place| place.zero(&stream)).map_err(failed).and_then(|()| wait());
-        if zeroed.is_err() {
-            // The memory is freed now, and what was enqueued must be over before.
-            wait().unwrap_or_default();
+        // The memory is freed then, and what was enqueued must be over before.
+        if zeroed.is_err() && wait().is_err() {
+            self.context().watch(Watch::Stream(stream));
         }
         zeroed
     }
@@ -138,6 +144,7 @@ impl Export for Cuda {
 
     fn alloc_pool(&self, slots: RingSize, frame_size: u64) -> Result<Pool, CudaError> {
         let call = Call::AllocPool;
+        self.check_process(call)?;
         if frame_size == 0 {
             return Err(CudaError::argument(call, "frame_size", "1 or more"));
         }
@@ -149,12 +156,17 @@ impl Export for Cuda {
         let frame =
             |_| if is_vmm { Frame::vmm(self, size, all) } else { Frame::legacy(self, frame_size, all) };
         let frames = (0..slots.get()).map(frame).collect::<Result<Vec<_>, _>>()?;
+        if let Some(Frame::Vmm { block, .. }) = frames.first() {
+            // Better now than in every subscriber.
+            self.try_descriptor(block, size).map_err(CudaError::during(call))?;
+        }
         self.zero(call, frames.iter().filter_map(|frame| frame.place(size)))?;
         Ok(Pool { context: Arc::clone(self.context()), frames, frame_size })
     }
 
     fn register_external(&self, frames: Vec<External>, frame_size: u64) -> Result<Pool, CudaError> {
         let call = Call::RegisterExternal;
+        self.check_process(call)?;
         if self.is_vmm() {
             let why = "memory of the caller's own has legacy handles only: use backend cuda for it";
             return Err(CudaError::new(call, Cause::Unsupported { why }));
@@ -165,13 +177,14 @@ impl Export for Cuda {
         if !(1..=RingSize::MAX.into()).contains(&frames.len()) {
             return Err(CudaError::argument(call, "frames", "1 to 16 pieces of memory"));
         }
-        let mut starts: Vec<u64> = frames.iter().map(External::address).collect();
+        let lent = frames.into_iter().map(|memory| memory.lend(self)).collect::<Result<Vec<_>, _>>()?;
+        let mut starts: Vec<u64> = lent.iter().map(|(memory, at)| start(memory, *at)).collect();
         starts.sort_unstable();
         if starts.iter().zip(starts.iter().skip(1)).any(|(one, next)| next - one < frame_size) {
             return Err(CudaError::argument(call, "frames", "apart: two of them overlap"));
         }
         let register = |(slot, memory)| Frame::external(self, slot, memory, frame_size);
-        let frames = frames.into_iter().enumerate().map(register).collect::<Result<_, _>>()?;
+        let frames = lent.into_iter().enumerate().map(register).collect::<Result<_, _>>()?;
         Ok(Pool { context: Arc::clone(self.context()), frames, frame_size })
     }
 
@@ -185,8 +198,8 @@ impl Export for Cuda {
                 let index = u64::try_from(slot).unwrap_or(u64::MAX);
                 (MemHandle::tagged(VMM_TAG, index, pool.frame_size), 0)
             }
-            Frame::External { memory, offset, exported } => {
-                let address = memory.address().to_le_bytes();
+            Frame::External { memory, at, offset, exported } => {
+                let address = start(memory, *at).to_le_bytes();
                 ptr_external.iter_mut().zip(address).for_each(|(to, from)| *to = from);
                 (MemHandle(*exported.handle()), *offset)
             }
@@ -251,6 +264,9 @@ impl Export for Cuda {
         // All of them, whatever the first says.
         let freed = pool.frames.into_iter().map(Frame::free).fold(Ok(()), Result::and);
         let freed = freed.map_err(CudaError::during(call));
+        if checked.is_ok() {
+            self.staging().trim();
+        }
         checked.and(freed)
     }
 }
@@ -265,6 +281,6 @@ pub(crate) fn rounded(call: Call, len: u64, granularity: usize) -> Result<usize,
 /// First bytes of a handle that names a slot's descriptor.
 pub(crate) const VMM_TAG: [u8; 8] = *b"CUFVMM01";
 /// Bytes of the pages in which the driver gives memory away: what is smaller shares one with others (C-2).
-const PAGE: usize = 2 << 20;
+pub(crate) const PAGE: usize = 2 << 20;
 /// How long zeroing a pool may take. It takes a millisecond.
 const ZEROING: Duration = Duration::from_secs(10);

@@ -1,6 +1,7 @@
 //! [`Exported`]: the legacy handles that this process made, which it can't open itself (C-3).
 
 use std::collections::BTreeMap;
+use std::process;
 use std::sync::{Mutex, PoisonError};
 
 /// A handle that this process exported, as long as this lives.
@@ -8,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Exported {
     kind: Kind,
     handle: [u8; 64],
+    process: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -39,12 +41,16 @@ impl Exported {
 
     fn new(kind: Kind, handle: [u8; 64]) -> Self {
         *table().entry((kind, handle)).or_default() += 1;
-        Self { kind, handle }
+        Self { kind, handle, process: process::id() }
     }
 }
 
 impl Drop for Exported {
     fn drop(&mut self) {
+        // Another thread may have had the lock when a child was forked, which opens nothing anyway.
+        if self.process != process::id() {
+            return;
+        }
         let mut table = table();
         let key = (self.kind, self.handle);
         if let Some(count) = table.get_mut(&key) {

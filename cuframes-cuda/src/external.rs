@@ -7,8 +7,7 @@ use cuframes_core::gpu::Call;
 
 use crate::device::Cuda;
 use crate::error::{Cause, CudaError, result};
-use crate::ffi::{Allocation, DeviceMemory, Failed, PointerAttribute, Range};
-use crate::uuid::Uuid;
+use crate::ffi::{Allocation, DeviceMemory, Failed, Lent, PointerAttribute, Range};
 
 /// Device memory from `cuMemAlloc`, which has legacy IPC handles (C-1); all zero at birth, freed when it is dropped.
 #[derive(Debug)]
@@ -24,6 +23,7 @@ impl Cuda {
     /// `INVALID_ARGUMENT` for no bytes, or what the driver reports, with [`Call::AllocPool`].
     pub fn alloc(&self, len: u64) -> Result<Buffer, CudaError> {
         let call = Call::AllocPool;
+        self.check_process(call)?;
         let memory = self.allocate(call, len, len)?;
         self.zero(call, [memory.place()])?;
         Ok(Buffer { memory, len })
@@ -60,58 +60,68 @@ impl External {
         Self { owner: memory, offset }
     }
 
-    /// Where it is: a `CUdeviceptr`.
+    /// Where it is: a `CUdeviceptr`. This asks the owner, who may take time: a slice of cudarc's waits for its streams, and
+    /// makes its context current.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.owner.device_ptr().wrapping_add(self.offset)
     }
 
-    pub(crate) fn owner(&self) -> &dyn DeviceMemory {
-        &*self.owner
+    /// Asks its owner where it is, once, and gives that and the frame's place in it.
+    pub(crate) fn lend(self, cuda: &Cuda) -> Result<(Lent, u64), CudaError> {
+        let lent =
+            Lent::new(cuda.context(), self.owner).map_err(CudaError::during(Call::RegisterExternal))?;
+        Ok((lent, self.offset))
     }
+}
 
-    pub(crate) const fn offset(&self) -> u64 {
-        self.offset
-    }
+/// Where the frame is that starts `offset` bytes into `memory`.
+pub(crate) fn start(memory: &Lent, offset: u64) -> u64 {
+    memory.address().wrapping_add(offset)
+}
 
-    /// Checks that a frame of `frame_size` bytes can be exported from here, and gives the allocation that it lies in.
-    pub(crate) fn check(&self, cuda: &Cuda, slot: usize, frame_size: u64) -> Result<Range, CudaError> {
-        let call = Call::RegisterExternal;
-        let refuse = |why| CudaError::new(call, Cause::External { slot, why });
-        let address = self.address();
-        let ask = |attribute| {
-            let asked = cuda.context().table().pointer_attribute(address, attribute);
-            asked.map_err(|failed| match failed {
-                Failed { result: result::INVALID_VALUE, .. } => refuse(UNKNOWN),
-                _ => CudaError::new(call, failed.into()),
-            })
-        };
-        let kind = Kind {
-            memory_type: ask(PointerAttribute::MemoryType)?,
-            is_managed: ask(PointerAttribute::IsManaged)? & 0xFF != 0,
-            is_ipc_capable: ask(PointerAttribute::IsIpcCapable)? & 0xFF != 0,
-        };
-        if let Some(why) = kind.fault() {
-            return Err(refuse(why));
-        }
-        cuda.check_device(call, ask(PointerAttribute::DeviceOrdinal)?)?;
-        let range = cuda.context().range_of(address).map_err(CudaError::during(call))?;
-        let end = address.checked_add(frame_size);
-        if range.size < PAGE {
-            return Err(refuse(
-                "is less than 2 MiB and may share its page with other memory, which subscribers would see, or see instead: allocate more",
-            ));
-        }
-        if address < range.base || end.is_none_or(|end| end - range.base > range.size) {
-            return Err(refuse("ends before the frame does"));
-        }
-        Ok(range)
+/// Checks that a frame of `frame_size` bytes can be exported from there, and gives the allocation that it lies in.
+pub(crate) fn check(
+    cuda: &Cuda,
+    slot: usize,
+    memory: &Lent,
+    offset: u64,
+    frame_size: u64,
+) -> Result<Range, CudaError> {
+    let call = Call::RegisterExternal;
+    let refuse = |why| CudaError::new(call, Cause::External { slot, why });
+    let address = start(memory, offset);
+    let ask = |attribute| {
+        let asked = cuda.context().pointer_attribute(address, attribute);
+        asked.map_err(|failed| match failed {
+            Failed { result: result::INVALID_VALUE, .. } => refuse(UNKNOWN),
+            _ => CudaError::new(call, failed.into()),
+        })
+    };
+    let kind = Kind {
+        memory_type: ask(PointerAttribute::MemoryType)?,
+        is_managed: ask(PointerAttribute::IsManaged)? & 0xFF != 0,
+        is_ipc_capable: ask(PointerAttribute::IsIpcCapable)? & 0xFF != 0,
+    };
+    if let Some(why) = kind.fault() {
+        return Err(refuse(why));
     }
+    cuda.check_device(call, ask(PointerAttribute::DeviceOrdinal)?)?;
+    let range = cuda.context().range_of(address).map_err(CudaError::during(call))?;
+    if range.size == 0 || !range.size.is_multiple_of(PAGE) {
+        return Err(refuse(SHARES));
+    }
+    let owned = memory.byte_len().unwrap_or(u64::MAX);
+    let is_owned = offset.checked_add(frame_size).is_some_and(|end| end <= owned);
+    if !is_owned || range.from(address).is_none_or(|size| size < frame_size) {
+        return Err(refuse("ends before the frame does"));
+    }
+    Ok(range)
 }
 
 impl fmt::Debug for External {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "External({:#x} of {:?})", self.address(), self.owner)
+        write!(f, "External({:#x} bytes into {:?})", self.offset, self.owner)
     }
 }
 
@@ -124,7 +134,7 @@ impl Cuda {
             return Ok(());
         }
         let theirs = table.device(ordinal).and_then(|device| table.device_uuid(device));
-        match theirs.map(Uuid).map_err(CudaError::during(call))? {
+        match theirs.map_err(CudaError::during(call))? {
             // The same one, seen twice.
             theirs if theirs == self.uuid() => Ok(()),
             theirs => Err(CudaError::new(call, Cause::OtherDevice { ours: self.uuid(), theirs })),
@@ -163,7 +173,10 @@ impl Kind {
 
 /// What is said about an address that means nothing.
 const UNKNOWN: &str = "has an address that the driver does not know";
-/// Bytes of the smallest allocation that has its pages for itself: the handle of a smaller one is that of all of them (C-2).
+/// What is said about an allocation that has a page not for itself.
+const SHARES: &str = "is not a multiple of 2 MiB and may share its page with other memory, which subscribers would see, or see instead: allocate a multiple of 2 MiB";
+/// Bytes of the pages in which the driver gives memory away. A handle is of whole pages, so an allocation that ends within one may
+/// give away what others have there (C-2).
 const PAGE: u64 = 2 << 20;
 /// `CU_MEMORYTYPE_DEVICE`
 const DEVICE: u32 = 2;

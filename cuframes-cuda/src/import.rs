@@ -55,6 +55,7 @@ impl Cuda {
         fds: &[OwnedFd],
     ) -> Result<Mapping, CudaError> {
         let call = Call::OpenMem;
+        self.check_process(call)?;
         if len == 0 {
             return Err(CudaError::argument(call, "len", "1 or more"));
         }
@@ -73,12 +74,13 @@ impl Cuda {
         let shared = Shared::open(self.context(), &memory.handle.0)?;
         self.check_address(shared.address())?;
         let range = self.context().range_of(shared.address()).map_err(CudaError::during(call))?;
-        let end = memory.offset.checked_add(len).filter(|end| *end <= range.size);
-        if range.base != shared.address() || end.is_none() {
-            return Err(CudaError::peer(call, "opens less memory than a frame needs"));
-        }
+        let size = range.from(shared.address()).filter(|size| {
+            let end = memory.offset.checked_add(len);
+            end.is_some_and(|end| end <= *size)
+        });
+        let size = size.ok_or_else(|| CudaError::peer(call, "opens less memory than a frame needs"))?;
         let too_long = |_| CudaError::peer(call, "opens more memory than there are addresses");
-        let size = usize::try_from(range.size).map_err(too_long)?;
+        let size = usize::try_from(size).map_err(too_long)?;
         let offset = usize::try_from(memory.offset).map_err(too_long)?;
         let len = usize::try_from(len).map_err(too_long)?;
         Ok(Mapping { context: Arc::clone(self.context()), memory: Memory::Legacy(shared, size), offset, len })
@@ -115,7 +117,7 @@ impl Cuda {
     /// Checks that memory that was opened is on this device (C-13).
     fn check_address(&self, address: u64) -> Result<(), CudaError> {
         let call = Call::OpenMem;
-        let asked = self.context().table().pointer_attribute(address, PointerAttribute::DeviceOrdinal);
+        let asked = self.context().pointer_attribute(address, PointerAttribute::DeviceOrdinal);
         self.check_device(call, asked.map_err(CudaError::during(call))?)
     }
 }
@@ -171,6 +173,9 @@ impl Import for Cuda {
         let mut copied = buffer.fetch(place, stream.raw()).map_err(failed);
         if copied.is_ok() {
             copied = patience.wait(call, || buffer.is_done());
+            if copied.is_err() {
+                buffer.give_up();
+            }
         }
         if copied.is_ok() {
             buffer.read(out);
@@ -188,6 +193,9 @@ impl Import for Cuda {
             Memory::Vmm(mapped) => mapped.unmap(),
         };
         let closed = closed.map_err(CudaError::during(call));
+        if checked.is_ok() {
+            self.staging().trim();
+        }
         checked.and(closed)
     }
 }
@@ -199,6 +207,15 @@ mod tests {
     use cuframes_core::gpu::Export as _;
     use std::env;
     use std::process::Command;
+
+    #[test]
+    fn what_opens_inside_an_allocation_reaches_to_its_end() {
+        let range = ffi::Range { base: 1000, size: 500 };
+        assert_eq!(range.from(1000), Some(500));
+        assert_eq!(range.from(1400), Some(100));
+        assert_eq!(range.from(1500), Some(0));
+        assert_eq!([999, 1501].map(|address| range.from(address)), [None; 2]);
+    }
 
     /// Nothing in the public interface writes what was opened, so this looks from inside, in a process that finds the driver
     /// double.

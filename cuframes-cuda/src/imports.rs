@@ -1,11 +1,12 @@
 //! [`Shared`]: allocations of other processes, each opened once in this process, however often it is asked for (C-11).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cuframes_core::gpu::Call;
 
-use crate::error::CudaError;
+use crate::error::{Cause, CudaError};
 use crate::ffi::{Context, Failed, Imported, Place};
 
 /// An allocation of another process that is open while this lives.
@@ -19,28 +20,49 @@ pub(crate) struct Shared {
 /// Device and handle.
 type Key = (i32, [u8; 64]);
 
-/// An allocation, and how many have it.
+/// An allocation.
 #[derive(Debug)]
-struct Entry {
-    imported: Arc<Imported>,
-    users: usize,
+enum Entry {
+    /// It is open, and so many have it. Nobody, if it could not be closed because the context has unfinished work.
+    Open { imported: Arc<Imported>, users: usize },
+    /// A thread opens or closes it. The driver is not called under the lock: closing may take any time, and only who wants the
+    /// same allocation has to wait for that.
+    Changing,
 }
 
+type Entries = BTreeMap<Key, Entry>;
+
 impl Shared {
-    /// Opens it, or joins who has it open. The driver is called under the lock, so that nobody opens what another thread is
-    /// closing.
+    /// Opens it, or joins who has it open.
     pub(crate) fn open(context: &Arc<Context>, handle: &[u8; 64]) -> Result<Self, CudaError> {
+        sweep();
         let key = (context.device(), *handle);
-        let mut cache = cache();
-        let imported = if let Some(entry) = cache.get_mut(&key) {
-            entry.users += 1;
-            Arc::clone(&entry.imported)
-        } else {
-            let opened = Imported::open(context, handle);
-            let imported = Arc::new(opened.map_err(CudaError::during(Call::OpenMem))?);
-            cache.insert(key, Entry { imported: Arc::clone(&imported), users: 1 });
-            imported
-        };
+        let deadline = Instant::now() + PATIENCE;
+        let mut entries = entries();
+        loop {
+            match entries.get_mut(&key) {
+                Some(Entry::Open { imported, users }) => {
+                    *users += 1;
+                    return Ok(Self { key, imported: Some(Arc::clone(imported)) });
+                }
+                Some(Entry::Changing) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(CudaError::new(Call::OpenMem, Cause::Timeout { after: PATIENCE }));
+                    }
+                    entries = CHANGED.wait_timeout(entries, left).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None => break,
+            }
+        }
+        entries.insert(key, Entry::Changing);
+        drop(entries);
+        let opened = Imported::open(context, handle).map(Arc::new);
+        change(
+            key,
+            opened.as_ref().ok().map(|imported| Entry::Open { imported: Arc::clone(imported), users: 1 }),
+        );
+        let imported = opened.map_err(CudaError::opening(context.uuid()))?;
         Ok(Self { key, imported: Some(imported) })
     }
 
@@ -49,7 +71,7 @@ impl Shared {
         self.imported.as_ref().map_or(0, |imported| imported.address())
     }
 
-    /// All of it, which is `size` bytes.
+    /// All of it from there on, which is `size` bytes.
     pub(crate) fn place(&self, size: usize) -> Option<Place<'_>> {
         self.imported.as_ref().map(|imported| imported.place(size))
     }
@@ -60,17 +82,16 @@ impl Shared {
     }
 
     fn end(&mut self) -> Result<(), Failed> {
-        if self.imported.take().is_none() {
+        let Some(imported) = self.imported.take().filter(|imported| imported.context().is_here()) else {
             return Ok(());
+        };
+        drop(imported);
+        if let Some(Entry::Open { users, .. }) = entries().get_mut(&self.key) {
+            *users -= 1;
         }
-        let mut cache = cache();
-        let Some(entry) = cache.get_mut(&self.key) else { return Ok(()) };
-        entry.users -= 1;
-        if entry.users > 0 {
-            return Ok(());
-        }
-        let last = cache.remove(&self.key).and_then(|entry| Arc::into_inner(entry.imported));
-        last.map_or(Ok(()), Imported::close)
+        let closed = close_if_unused(self.key);
+        sweep();
+        closed
     }
 }
 
@@ -81,7 +102,54 @@ impl Drop for Shared {
     }
 }
 
-fn cache() -> MutexGuard<'static, BTreeMap<Key, Entry>> {
-    static CACHE: Mutex<BTreeMap<Key, Entry>> = Mutex::new(BTreeMap::new());
-    CACHE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Closes what nobody has, unless it must stay.
+fn close_if_unused(key: Key) -> Result<(), Failed> {
+    let context = match entries().get(&key) {
+        Some(Entry::Open { imported, users: 0 }) => Arc::clone(imported.context()),
+        _ => return Ok(()),
+    };
+    // It asks the driver, and may close other things.
+    if !context.is_settled() {
+        return Ok(());
+    }
+    let mut entries = entries();
+    let Some(Entry::Open { users: 0, .. }) = entries.get(&key) else { return Ok(()) };
+    let unused = entries.insert(key, Entry::Changing);
+    drop(entries);
+    let closed = match unused {
+        Some(Entry::Open { imported, .. }) => Arc::into_inner(imported).map_or(Ok(()), Imported::close),
+        _ => Ok(()),
+    };
+    change(key, None);
+    closed
 }
+
+/// Closes what had to stay, and need not any more.
+fn sweep() {
+    let unused = |(key, entry): (&Key, &Entry)| matches!(entry, Entry::Open { users: 0, .. }).then_some(*key);
+    let keys: Vec<Key> = entries().iter().filter_map(unused).collect();
+    for key in keys {
+        // Whoever closed it has long been told that this is done.
+        close_if_unused(key).unwrap_or_default();
+    }
+}
+
+/// Ends [`Entry::Changing`].
+fn change(key: Key, entry: Option<Entry>) {
+    let mut entries = entries();
+    match entry {
+        Some(entry) => entries.insert(key, entry),
+        None => entries.remove(&key),
+    };
+    drop(entries);
+    CHANGED.notify_all();
+}
+
+fn entries() -> MutexGuard<'static, Entries> {
+    static ENTRIES: Mutex<Entries> = Mutex::new(BTreeMap::new());
+    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static CHANGED: Condvar = Condvar::new();
+/// How long to wait for a thread that closes what another one wants to open.
+const PATIENCE: Duration = Duration::from_secs(10);

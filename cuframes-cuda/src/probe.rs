@@ -152,7 +152,7 @@ fn fill(probe: &mut Probe, ordinal: i32) -> Result<(), CudaError> {
     probe.device = Some(Found {
         name: cuda.name().to_owned(),
         uuid: cuda.uuid(),
-        is_mig: cuda.name().split(' ').any(|word| word == "MIG"),
+        is_mig: cuda.uuid().is_mig(),
         is_integrated: cuda.says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?,
         says_ipc: cuda.says(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED)?,
         vmm,

@@ -5,19 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::ffi::{Context, Failed, HostBuffer};
 
 /// Buffers that are in nobody's hands; the device may still be busy with some of them.
+///
+/// Freeing one waits for all streams of the context, so copies free none, and what is more than [`KEPT`] stays until a
+/// [`trim`](Self::trim). There are never more than copies were under way at once: a frame of a ring has one.
 #[derive(Debug, Default)]
 pub(crate) struct Staging(Mutex<Vec<HostBuffer>>);
 
 impl Staging {
-    /// A buffer of at least `len` bytes that the device is done with.
+    /// A buffer of at least `len` bytes that the device is done with: the shortest, if there is one.
     pub(crate) fn take(&self, context: &Arc<Context>, len: usize) -> Result<HostBuffer, Failed> {
-        let (found, superfluous) = self.search(len);
-        // Freed without the lock: the driver may take its time.
-        drop(superfluous);
-        match found {
-            Some(buffer) => Ok(buffer),
-            None => HostBuffer::new(context, len),
-        }
+        let mut buffers = self.lock();
+        let fits = |buffer: &HostBuffer| buffer.len() >= len && buffer.is_done() == Ok(true);
+        let fitting = buffers.iter().enumerate().filter(|(_, buffer)| fits(buffer));
+        let shortest = fitting.min_by_key(|(_, buffer)| buffer.len()).map(|(at, _)| at);
+        let found = shortest.map(|at| buffers.swap_remove(at));
+        drop(buffers);
+        found.map_or_else(|| HostBuffer::new(context, len), Ok)
     }
 
     /// Keeps a buffer for who comes next.
@@ -25,19 +28,17 @@ impl Staging {
         self.lock().push(buffer);
     }
 
-    /// A buffer that fits, and those that are idle and more than should be kept.
-    fn search(&self, len: usize) -> (Option<HostBuffer>, Vec<HostBuffer>) {
+    /// Frees idle buffers that are more than should be kept, the longest first. For calls that may wait for all streams.
+    pub(crate) fn trim(&self) {
         let mut buffers = self.lock();
-        let (idle, busy): (Vec<_>, Vec<_>) =
+        let (mut idle, busy): (Vec<_>, Vec<_>) =
             buffers.drain(..).partition(|buffer| buffer.is_done() == Ok(true));
-        buffers.extend(busy);
-        let (mut fitting, mut superfluous): (Vec<_>, Vec<_>) =
-            idle.into_iter().partition(|buffer| buffer.len() >= len);
-        let found = fitting.pop();
-        while let Some(buffer) = fitting.pop() {
-            if fitting.len() < KEPT { buffers.push(buffer) } else { superfluous.push(buffer) }
-        }
-        (found, superfluous)
+        idle.sort_by_key(HostBuffer::len);
+        let superfluous = idle.split_off(KEPT.min(idle.len()));
+        buffers.extend(idle.into_iter().chain(busy));
+        // Freed without the lock: the driver may take its time.
+        drop(buffers);
+        drop(superfluous);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<HostBuffer>> {
@@ -45,5 +46,5 @@ impl Staging {
     }
 }
 
-/// How many idle buffers are kept beside the one in use.
-const KEPT: usize = 3;
+/// How many idle buffers are kept.
+const KEPT: usize = 4;

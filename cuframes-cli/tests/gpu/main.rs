@@ -13,5 +13,6 @@
 mod faults;
 mod program;
 mod roles;
+mod script;
 mod share;
 mod stage;

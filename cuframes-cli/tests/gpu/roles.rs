@@ -106,6 +106,58 @@ fn publishes_on_a_stream_that_stands_still() {
 
 #[test]
 #[ignore = "a role"]
+fn publishes_one_and_has_the_next_under_way() {
+    let cuda = device().unwrap();
+    let (fast, slow) = (cuda.stream().unwrap(), cuda.stream().unwrap());
+    let mut publisher = builder().create_on(cuda.clone()).unwrap().serve().unwrap();
+    tell("ready");
+    publisher.wait_for(1, LONG).unwrap();
+    publish_on(&mut publisher, &fast).unwrap();
+    // Committed, before a host function that CUDA may call before all others stands in the way.
+    cuda.synchronize(&fast, LONG).unwrap();
+    cuda.notify(&slow, Box::new(|| wait_for_file("stop"))).unwrap();
+    // From now on the event of the ring, which plain v1 subscribers wait for, stands for the second one.
+    publish_on(&mut publisher, &slow).unwrap();
+    assert_eq!(publisher.stats().frames, 1);
+    tell("under way");
+    cuda.synchronize(&slow, LONG).unwrap();
+    publisher.shut_down(ShutdownReason::NORMAL).unwrap();
+    tell("well");
+}
+
+#[test]
+#[ignore = "a role"]
+fn takes_one_while_the_next_is_under_way() {
+    let cuda = device().unwrap();
+    let stream = cuda.stream().unwrap();
+    let mut subscriber = subscriber(cuda.clone()).unwrap();
+    tell("attached");
+    let frame = subscriber.next(LONG).unwrap().expect("a frame in time");
+    tell("taken");
+    wait_for_file("go");
+    frame.wait_on(&stream).unwrap();
+    cuda.synchronize(&stream, LONG).unwrap();
+    let mut bytes = picture(0);
+    frame.copy_to_host(&stream, &mut bytes, LONG).unwrap();
+    assert!(bytes == picture(1), "it has other bytes");
+    frame.release().unwrap();
+    tell("complete");
+    wait_for_file("stop");
+    let frame = subscriber.next(LONG).unwrap().expect("a frame in time");
+    assert!(look(frame, &stream).unwrap());
+    cuda.synchronize(&stream, LONG).unwrap();
+    tell("well");
+}
+
+fn wait_for_file(name: &str) {
+    let path = Path::new(&told("TEST_DIR", "")).join(name);
+    while !path.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+#[ignore = "a role"]
 fn publishes_frames_of_its_own() {
     let cuda = device().unwrap();
     let stream = cuda.stream().unwrap();
@@ -154,6 +206,9 @@ fn take(subscriber: &mut Subscriber<Cuda>, stream: &Stream) -> Result<u64, Box<d
         match subscriber.next(LONG) {
             Ok(Some(frame)) => {
                 seen += u64::from(look(frame, stream)?);
+                if number("TEST_TELL", 0) == 1 {
+                    tell(&format!("read {seen}"));
+                }
             }
             Ok(None) => return Err("no frame in time".into()),
             Err(Error::Gone { gone: Gone::Shutdown(ShutdownReason::NORMAL), .. }) => break,

@@ -15,8 +15,8 @@ fn ends_well(actor: Actor, told: &[&str]) {
 
 #[test]
 fn every_subscriber_sees_every_frame_of_a_strict_publisher() {
-    for backend in BOTH {
-        let stage = Stage::new(backend);
+    for (backend, in_turns) in BOTH.into_iter().flat_map(|backend| [(backend, false), (backend, true)]) {
+        let stage = Stage::new(backend).in_turns(in_turns);
         let mut publisher =
             Actor::start(stage.role("publishes").env("TEST_STRICT", "1").env("TEST_WAIT", "3"));
         publisher.wait_for("ready");
@@ -34,7 +34,7 @@ fn no_frame_is_seen_before_it_is_complete_or_after_it_was_overwritten() {
     // Every copy has two halves, with 5 ms between them, and giving a frame back takes 5 ms.
     for backend in BOTH {
         for strict in ["0", "1"] {
-            let stage = Stage::new(backend).slow(5);
+            let stage = Stage::new(backend).slow(5).in_turns(strict == "0");
             let mut publisher = stage.role("publishes");
             publisher.env("TEST_STRICT", strict).env("TEST_RING", "2").env("TEST_WAIT", "2");
             let mut publisher = Actor::start(&mut publisher);
@@ -122,5 +122,61 @@ fn a_killed_publisher_ends_its_subscribers_with_an_error_and_they_leave_nothing_
         let (_, heard) = subscriber.end();
         assert!(matches!(&heard[..], [error] if error.contains("the connection ended")), "{heard:?}");
         stage.check_reports(1);
+    }
+}
+
+#[test]
+fn a_publisher_that_is_killed_while_frames_are_read_ends_its_subscribers_with_an_error() {
+    for backend in BOTH {
+        let stage = Stage::new(backend).slow(2);
+        let mut publisher =
+            Actor::start(stage.role("publishes").env("TEST_FRAMES", "0").env("TEST_STRICT", "1"));
+        publisher.wait_for("ready");
+        let mut reads = Actor::start(stage.role("subscribes").env("TEST_TELL", "1"));
+        let mut holds = Actor::start(&mut stage.role("holds_a_frame"));
+        reads.wait_for("read 3");
+        holds.wait_for("attached");
+        assert!(holds.hear().unwrap().starts_with("holds"));
+        publisher.kill();
+        let (_, heard) = reads.end();
+        let last = heard.last().unwrap();
+        assert!(last.starts_with("error: ") && last.contains("the connection ended"), "{heard:?}");
+        holds.kill();
+        stage.check_reports(1);
+    }
+}
+
+#[test]
+fn a_publisher_that_is_killed_with_a_frame_under_way_ends_its_subscribers_with_an_error() {
+    for backend in BOTH {
+        let stage = Stage::new(backend);
+        let mut publisher = Actor::start(&mut stage.role("publishes_one_and_has_the_next_under_way"));
+        publisher.wait_for("ready");
+        let mut subscriber = Actor::start(stage.role("subscribes").env("TEST_TELL", "1"));
+        subscriber.wait_for("read 1");
+        publisher.wait_for("under way");
+        publisher.kill();
+        let (_, heard) = subscriber.end();
+        assert!(matches!(&heard[..], [error] if error.contains("the connection ended")), "{heard:?}");
+        stage.check_reports(1);
+    }
+}
+
+#[test]
+fn a_complete_frame_does_not_wait_for_the_next_one() {
+    for (backend, in_turns) in BOTH.into_iter().flat_map(|backend| [(backend, false), (backend, true)]) {
+        let stage = Stage::new(backend).in_turns(in_turns);
+        let mut publisher = Actor::start(&mut stage.role("publishes_one_and_has_the_next_under_way"));
+        publisher.wait_for("ready");
+        let mut subscriber = Actor::start(&mut stage.role("takes_one_while_the_next_is_under_way"));
+        subscriber.wait_for("taken");
+        publisher.wait_for("under way");
+        stage.say("go");
+        // The next one is not, before the test says so.
+        subscriber.wait_for("complete");
+        stage.stop();
+        ends_well(publisher, &["well"]);
+        ends_well(subscriber, &["well"]);
+        stage.check(2);
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Stage {
     machine: Option<(Installation, TempDir)>,
     backend: Backend,
     delay_ms: u32,
+    /// Whether the double calls host functions one at a time.
+    in_turns: bool,
 }
 
 impl Stage {
@@ -35,12 +37,18 @@ impl Stage {
         let run_dir = tempfile::tempdir().unwrap();
         let name = run_dir.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_string();
         let key = format!("gpu-{name}").parse().unwrap();
-        Self { key, run_dir, machine, backend, delay_ms: 0 }
+        Self { key, run_dir, machine, backend, delay_ms: 0, in_turns: false }
     }
 
     /// Every piece of work of a stream takes so long.
     pub(crate) fn slow(mut self, delay_ms: u32) -> Self {
         self.delay_ms = delay_ms;
+        self
+    }
+
+    /// Host functions of all streams of a process run one at a time.
+    pub(crate) fn in_turns(mut self, in_turns: bool) -> Self {
+        self.in_turns = in_turns;
         self
     }
 
@@ -51,6 +59,9 @@ impl Stage {
         command.env("TEST_KEY", self.key.as_str()).env("TEST_DIR", self.run_dir.path());
         command.env("TEST_BACKEND", self.backend.0.to_string());
         command.env("FAKE_CUDA_STREAM_DELAY_MS", self.delay_ms.to_string());
+        if self.in_turns {
+            command.env("FAKE_CUDA_HOST_FUNCTIONS", "serial");
+        }
         if let Some((machine, _)) = &self.machine {
             machine.set_up(&mut command);
         }
@@ -61,9 +72,14 @@ impl Stage {
         PathBuf::from("/dev/shm").join(self.key.region_file())
     }
 
-    /// Lets a publisher of frames without number end.
+    /// Lets a publisher of frames without number end, and one that holds a stream.
     pub(crate) fn stop(&self) {
-        std::fs::write(self.run_dir.path().join("stop"), "").unwrap();
+        self.say("stop");
+    }
+
+    /// Tells all processes something.
+    pub(crate) fn say(&self, word: &str) {
+        std::fs::write(self.run_dir.path().join(word), "").unwrap();
     }
 
     /// What a process that has ended left open.

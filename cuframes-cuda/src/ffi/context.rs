@@ -2,18 +2,27 @@
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::process;
 use std::ptr;
+use std::sync::Arc;
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
-use super::{Failed, Table};
+use super::unfinished::Unfinished;
+use super::{FORKED, Failed, Table};
+use crate::uuid::Uuid;
 
 /// The primary context of a device, which is shared with everybody in the process. Released when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(super) table: &'static Table,
     device: CUdevice,
+    uuid: Uuid,
     raw: CUcontext,
+    /// The process that retained it. A child that was forked has no driver (P-20).
+    process: u32,
+    /// Shared with whoever else in the process has retained it.
+    pub(super) unfinished: Arc<Unfinished>,
 }
 
 // SAFETY: a context may be used by all threads: the driver locks. The pointer is never followed.
@@ -23,13 +32,14 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Retains the primary context of `device`.
-    pub(crate) fn retain(table: &'static Table, device: CUdevice) -> Result<Self, Failed> {
+    /// Retains the primary context of `device`, which is this one.
+    pub(crate) fn retain(table: &'static Table, device: CUdevice, uuid: Uuid) -> Result<Self, Failed> {
         let entry = &table.cuDevicePrimaryCtxRetain;
         let mut raw = ptr::null_mut();
         // SAFETY: the driver checks the device, and writes a pointer where there is room for one.
         entry.check(unsafe { (entry.call)(&raw mut raw, device) })?;
-        Ok(Self { table, device, raw })
+        let (process, unfinished) = (process::id(), Unfinished::of(device));
+        Ok(Self { table, device, uuid, raw, process, unfinished })
     }
 
     /// The driver.
@@ -42,6 +52,17 @@ impl Context {
         self.device
     }
 
+    /// Which device it is on.
+    pub(crate) const fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// Whether this process is the one that retained it. In a child that was forked the driver is not entered any more, and no
+    /// lock is taken that another thread had.
+    pub(crate) fn is_here(&self) -> bool {
+        process::id() == self.process
+    }
+
     /// Whether this is the same context.
     pub(super) fn is(&self, raw: CUcontext) -> bool {
         self.raw == raw
@@ -50,6 +71,9 @@ impl Context {
     /// Makes it current on this thread until the value is dropped; then what was current before is again.
     pub(super) fn bind(&self) -> Result<Bound<'_>, Failed> {
         let entry = &self.table.cuCtxPushCurrent_v2;
+        if !self.is_here() {
+            return Err(Failed { function: entry.name, result: FORKED });
+        }
         // SAFETY: the context is retained as long as `self` lives.
         entry.check(unsafe { (entry.call)(self.raw) })?;
         Ok(Bound { context: self, thread: PhantomData })
@@ -63,6 +87,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if !self.is_here() {
+            return;
+        }
         let entry = &self.table.cuDevicePrimaryCtxRelease_v2;
         // SAFETY: it was retained once for `self`. Whatever belongs to it keeps it alive, so nothing is left that would use it.
         let released = entry.check(unsafe { (entry.call)(self.device) });

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUpointer_attribute, CUuuid};
 
-use super::{Failed, Table, from_c};
+use super::{Context, Failed, Table, from_c};
+use crate::uuid::Uuid;
 
 impl Table {
     /// Lets the driver begin. Once is enough, more does no harm.
@@ -51,13 +52,14 @@ impl Table {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// What the device is, whichever ordinal it has (C-13).
-    pub(crate) fn device_uuid(&self, device: CUdevice) -> Result<[u8; 16], Failed> {
+    /// What the device is, whichever ordinal it has (C-13). A part of a GPU has one of its own.
+    pub(crate) fn device_uuid(&self, device: CUdevice) -> Result<Uuid, Failed> {
+        let name = self.device_name(device)?;
         let entry = &self.cuDeviceGetUuid_v2;
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: the driver checks the device, and writes 16 bytes where there is room for them.
         entry.check(unsafe { (entry.call)(&raw mut uuid, device) })?;
-        Ok(uuid.bytes.map(from_c))
+        Ok(Uuid::new(uuid.bytes.map(from_c), &name))
     }
 
     /// A property of the device.
@@ -72,10 +74,13 @@ impl Table {
         entry.check(unsafe { (entry.call)(&raw mut value, attribute, device) })?;
         Ok(value)
     }
+}
 
+impl Context {
     /// One of the properties of a pointer that are 32 bits long or less; the rest is zero.
     pub(crate) fn pointer_attribute(&self, pointer: u64, attribute: PointerAttribute) -> Result<u32, Failed> {
-        let entry = &self.cuPointerGetAttribute;
+        let _bound = self.bind()?;
+        let entry = &self.table.cuPointerGetAttribute;
         let mut value = 0_u32;
         // SAFETY: any number may be asked about. All that `PointerAttribute` names write four bytes or fewer, and there is
         // room for four.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUipcMemHandle;
 
-use super::{Context, DeviceMemory, Failed, Mapped, Stream, from_c, to_c};
+use super::unfinished::Remains;
+use super::{Context, Failed, Mapped, Stream, from_c, to_c};
 
 /// Bytes of device memory that are there as long as what they belong to.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +20,6 @@ pub(crate) struct Place<'a> {
 impl<'a> Place<'a> {
     pub(super) const fn new(ptr: u64, len: usize) -> Self {
         Self { ptr, len, owner: PhantomData }
-    }
-
-    /// Where `memory` is, which must be `len` bytes.
-    pub(crate) fn lent(memory: &'a dyn DeviceMemory, len: usize) -> Self {
-        Self::new(memory.device_ptr(), len)
     }
 
     /// Where it starts.
@@ -79,13 +75,19 @@ impl Allocation {
         Place::new(self.ptr, self.len)
     }
 
-    /// Frees it. The driver waits for what uses it.
+    /// Frees it, or keeps it while the context has unfinished work. The driver waits for all streams.
     pub(crate) fn free(mut self) -> Result<(), Failed> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), Failed> {
-        if std::mem::replace(&mut self.is_freed, true) {
+        if std::mem::replace(&mut self.is_freed, true) || !self.context.is_here() {
+            return Ok(());
+        }
+        let Self { context, ptr, len, .. } = &*self;
+        if !context.is_settled() {
+            let kept = Self { context: Arc::clone(context), ptr: *ptr, len: *len, is_freed: false };
+            context.keep(Remains::Allocation(kept));
             return Ok(());
         }
         let _bound = self.context.bind_to_close()?;
@@ -125,18 +127,28 @@ impl Imported {
         self.ptr
     }
 
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
     /// All of it, which is `size` bytes.
     pub(crate) fn place(&self, size: usize) -> Place<'_> {
         Place::new(self.ptr, size)
     }
 
-    /// Closes it.
+    /// Closes it, or keeps it while the context has unfinished work. The driver waits for all streams.
     pub(crate) fn close(mut self) -> Result<(), Failed> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), Failed> {
-        if std::mem::replace(&mut self.is_closed, true) {
+        if std::mem::replace(&mut self.is_closed, true) || !self.context.is_here() {
+            return Ok(());
+        }
+        let Self { context, ptr, .. } = &*self;
+        if !context.is_settled() {
+            let kept = Self { context: Arc::clone(context), ptr: *ptr, is_closed: false };
+            context.keep(Remains::Imported(kept));
             return Ok(());
         }
         let _bound = self.context.bind_to_close()?;
@@ -159,6 +171,16 @@ pub(crate) struct Range {
     pub(crate) base: u64,
     /// In bytes.
     pub(crate) size: u64,
+}
+
+impl Range {
+    /// How many bytes of it there are from an address on that lies in it.
+    ///
+    /// What a legacy handle opens usually starts where the range does. If a driver opens a part of an allocation, the part
+    /// starts inside.
+    pub(crate) fn from(self, address: u64) -> Option<u64> {
+        self.size.checked_sub(address.checked_sub(self.base)?)
+    }
 }
 
 impl Context {

@@ -2,7 +2,8 @@
 //!
 //! What the driver gives out lives in types of this module that nobody else can make, copy or forge: each keeps the
 //! context alive that it belongs to, is closed once, when it is dropped at the latest, and makes that context current for
-//! every call, whatever thread calls (C-10). So no handle is ever used after its end.
+//! every call, whatever thread calls (C-10). So no handle is ever used after its end. In a child that was forked they do
+//! nothing: the driver is not entered there.
 //!
 //! cudarc finds the library, and has the types and the signatures. The calls do not go through it, for two reasons: it
 //! panics where the driver is too old to have a function, and its result is a Rust enum, which a code that a newer driver
@@ -14,6 +15,7 @@ mod device;
 mod memory;
 mod raw;
 mod staging;
+mod unfinished;
 mod vmm;
 mod work;
 
@@ -32,7 +34,9 @@ pub(crate) use context::Context;
 pub(crate) use device::PointerAttribute;
 pub(crate) use memory::{Allocation, Imported, Place, Range};
 pub use raw::DeviceMemory;
+pub(crate) use raw::Lent;
 pub(crate) use staging::HostBuffer;
+pub(crate) use unfinished::Watch;
 pub(crate) use vmm::{Access, Block, Mapped, granularity};
 pub(crate) use work::{Event, Stream};
 
@@ -41,7 +45,7 @@ pub(crate) use work::{Event, Stream};
 pub(crate) struct Failed {
     /// The function, as the CUDA documentation calls it.
     pub(crate) function: &'static str,
-    /// The `CUresult`.
+    /// The `CUresult`, or [`FORKED`].
     pub(crate) result: i32,
 }
 
@@ -203,5 +207,8 @@ const fn from_c(byte: c_char) -> u8 {
     byte
 }
 
+/// No `CUresult`, which are not negative: the function was not called, because this process was forked from the one that opened
+/// the device.
+pub(crate) const FORKED: i32 = -1;
 /// `CUDA_ERROR_NOT_READY`
 const NOT_READY: c_int = 600;

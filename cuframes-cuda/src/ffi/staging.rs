@@ -1,9 +1,11 @@
 //! [`HostBuffer`]: page-locked host memory for copies that go on when the call has returned.
 
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{Context, Event, Failed, Place, Stream};
+use super::unfinished::Remains;
+use super::{Context, Event, Failed, Place, Stream, Watch};
 
 /// Page-locked host memory, and the event that says when the device is done with it. A copy from or to memory of the
 /// caller's might still be going on when a timeout is over; this stays until the device is done.
@@ -13,9 +15,10 @@ pub(crate) struct HostBuffer {
     ptr: NonNull<u8>,
     len: usize,
     /// Recorded after each copy.
-    done: Event,
+    done: Arc<Event>,
     /// Whether a copy could not be watched: the memory is never freed then, and never used again.
     is_lost: bool,
+    is_freed: bool,
 }
 
 // SAFETY: the memory is this value's alone but for the device, which `done` watches.
@@ -23,7 +26,7 @@ unsafe impl Send for HostBuffer {}
 
 impl HostBuffer {
     pub(crate) fn new(context: &Arc<Context>, len: usize) -> Result<Self, Failed> {
-        let done = Event::create(context)?;
+        let done = Arc::new(Event::create(context)?);
         let _bound = context.bind()?;
         let entry = &context.table.cuMemAllocHost_v2;
         let mut raw = ptr::null_mut();
@@ -33,7 +36,7 @@ impl HostBuffer {
         let ptr = NonNull::new(raw.cast()).ok_or(no_memory)?;
         // SAFETY: all of it is ours, and `len` bytes long. From here on it is initialized.
         unsafe { ptr.write_bytes(0, len) };
-        Ok(Self { context: Arc::clone(context), ptr, len, done, is_lost: false })
+        Ok(Self { context: Arc::clone(context), ptr, len, done, is_lost: false, is_freed: false })
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -51,8 +54,37 @@ impl HostBuffer {
         if recorded.is_err() {
             // The caller is told, but the copy goes on, and so must be watched.
             self.is_lost = self.done.record(stream).is_err();
+            self.give_up();
         }
         recorded
+    }
+
+    /// Nobody waits any more for what the device does with it: memory that it uses is not closed before.
+    pub(crate) fn give_up(&self) {
+        let lost = self.is_lost.then_some(Watch::Lost);
+        self.context.watch(lost.unwrap_or_else(|| Watch::Event(Arc::clone(&self.done), None)));
+    }
+
+    fn end(&mut self) -> Result<(), Failed> {
+        if mem::replace(&mut self.is_freed, true) || !self.context.is_here() {
+            return Ok(());
+        }
+        // It asks twice: what fails once is no reason to keep it.
+        if self.is_done().or_else(|_| self.is_done()) != Ok(true) {
+            // The device may write it at any time: nobody else must get the memory.
+            self.give_up();
+        }
+        if !self.context.is_settled() {
+            let Self { context, ptr, len, done, is_lost, .. } = &*self;
+            let (context, done) = (Arc::clone(context), Arc::clone(done));
+            let kept = Self { context, ptr: *ptr, len: *len, done, is_lost: *is_lost, is_freed: false };
+            self.context.keep(Remains::Buffer(kept));
+            return Ok(());
+        }
+        let _bound = self.context.bind_to_close()?;
+        let entry = &self.context.table.cuMemFreeHost;
+        // SAFETY: it was allocated for `self`, is freed once, and the device is done with it.
+        entry.check(unsafe { (entry.call)(self.ptr.as_ptr().cast()) })
     }
 
     /// Enqueues a copy of `bytes`, which are not needed any more afterwards, to `place`. The buffer must be
@@ -98,18 +130,8 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // Two failures in a row: the device has failed, and what it had to do is not done any more.
-        let is_done = self.is_done().or_else(|_| self.is_done());
-        if is_done == Ok(false) {
-            // The device may write it at any time: nobody else must get the memory.
-            return;
-        }
-        let Ok(_bound) = self.context.bind_to_close() else { return };
-        let entry = &self.context.table.cuMemFreeHost;
-        // SAFETY: it was allocated for `self`, is freed once, and the device is done with it.
-        let freed = entry.check(unsafe { (entry.call)(self.ptr.as_ptr().cast()) });
         // There is nobody to tell.
-        freed.unwrap_or_default();
+        self.end().unwrap_or_default();
     }
 }
 

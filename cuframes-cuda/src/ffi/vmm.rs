@@ -12,6 +12,7 @@ use cudarc::driver::sys::{
     CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
 
+use super::unfinished::Remains;
 use super::{Context, Failed};
 
 /// What may be done with mapped memory.
@@ -62,7 +63,7 @@ impl Block {
         Ok(Self { context: Arc::clone(context), raw })
     }
 
-    /// A new descriptor for the memory.
+    /// A new descriptor for the memory, which programs that are started do not inherit.
     pub(crate) fn export(&self) -> Result<OwnedFd, Failed> {
         let _bound = self.context.bind()?;
         let entry = &self.context.table.cuMemExportToShareableHandle;
@@ -70,7 +71,9 @@ impl Block {
         // SAFETY: the memory lives as long as `self`, and for this type of handle the driver writes a descriptor's number.
         entry.check(unsafe { (entry.call)((&raw mut fd).cast(), self.raw, POSIX_FD, 0) })?;
         // SAFETY: the driver made the descriptor for us, and nobody else has it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // CUDA does not say that programs that are started do not inherit it. A copy is not inherited.
+        fd.try_clone().map_err(|_| Failed { function: entry.name, result: OPERATING_SYSTEM })
     }
 }
 
@@ -144,14 +147,20 @@ impl Mapped {
         self.size
     }
 
-    /// Unmaps it.
+    /// Unmaps it, or keeps it while the context has unfinished work. The driver waits for all streams.
     pub(crate) fn unmap(mut self) -> Result<(), Failed> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), Failed> {
         let state = mem::replace(&mut self.state, State::Gone);
-        if state == State::Gone {
+        if state == State::Gone || !self.context.is_here() {
+            return Ok(());
+        }
+        let Self { context, ptr, size, .. } = &*self;
+        if state == State::Mapped && !context.is_settled() {
+            let kept = Self { context: Arc::clone(context), ptr: *ptr, size: *size, state };
+            context.keep(Remains::Mapped(kept));
             return Ok(());
         }
         let _bound = self.context.bind_to_close()?;
@@ -193,6 +202,8 @@ const fn location(device: c_int) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
+/// `CUDA_ERROR_OPERATING_SYSTEM`
+const OPERATING_SYSTEM: i32 = 304;
 /// File descriptors.
 const POSIX_FD: CUmemAllocationHandleType =
     CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

@@ -1,6 +1,7 @@
 //! Streams and events.
 
 use std::ffi::{c_uint, c_void};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -100,6 +101,12 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if !self.context.is_here() {
+            // cudarc would enter the driver, too.
+            mem::forget(mem::replace(&mut self.maker, Maker::Caller));
+            return;
+        }
+        self.context.forget_address(self.address());
         if !matches!(self.maker, Maker::Us) {
             return;
         }
@@ -118,7 +125,7 @@ unsafe extern "C" fn trampoline(data: *mut c_void) {
     let call = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
     // A panic must not reach the driver, and neither must one of its payload's destructor.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-        std::mem::forget(panic);
+        mem::forget(panic);
     }
 }
 

@@ -108,3 +108,5 @@ type Vmm = CudaLab<true>;
 gpu_conformance!(over_ipc_handles, Ipc, crate::double::alone);
 gpu_conformance!(over_vmm_descriptors, Vmm, crate::double::alone);
 gpu_conformance!(over_ipc_handles_on_slow_streams, Ipc, crate::double::alone_on_slow_streams);
+gpu_conformance!(over_ipc_handles_with_one_host_function_at_a_time, Ipc, crate::double::alone_in_turns);
+gpu_conformance!(over_vmm_descriptors_with_one_host_function_at_a_time, Vmm, crate::double::alone_in_turns);

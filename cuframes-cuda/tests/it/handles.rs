@@ -10,6 +10,7 @@ use cuframes_core::error::ErrorCode;
 use cuframes_core::gpu::{Call, Device as _, Export as _, GpuError as _, Import as _};
 use cuframes_cuda::{Cause, Cuda, External};
 use fake_cuda::{EntryPoint as E, Report};
+use rustix::io::{FdFlags, fcntl_getfd};
 
 use crate::double::{PATIENCE, alone, check, reports_of};
 use crate::memory::ring;
@@ -83,6 +84,18 @@ fn threads_that_open_and_close_the_same_handle_never_open_it_twice() {
             assert_eq!(report.count(E::cuMemFree_v2), 0);
         }
     }
+}
+
+#[test]
+fn programs_that_are_started_inherit_no_descriptor_of_memory() {
+    alone(|| {
+        let cuda = Cuda::open_as(0, Backend::CUDA_VMM).unwrap();
+        let pool = cuda.alloc_pool(ring(2), 10).unwrap();
+        for (_, fd) in cuda.export_fds(&pool).unwrap() {
+            assert_eq!(fcntl_getfd(&fd).unwrap(), FdFlags::CLOEXEC);
+        }
+        cuda.free_pool(pool).unwrap();
+    });
 }
 
 #[test]

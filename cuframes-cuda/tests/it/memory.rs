@@ -197,6 +197,9 @@ fn memory_of_the_callers_own_is_refused_where_it_has_no_handle_and_the_error_say
         let buffer = Arc::new(cuda.alloc(1000).unwrap());
         let at = |offset| External::new(Arc::clone(&buffer), offset);
         assert!(matches!(refused(at(0), 4 << 20).cause(), Cause::External { slot: 0, .. }));
+        // The allocation is longer, but nobody said that its rest is to be shared.
+        let error = refused(at(901), 100);
+        assert!(error.to_string().contains("ends before the frame does"), "{error}");
         assert!(matches!(refused(at(1 << 40), 10).cause(), Cause::External { slot: 0, .. }));
         assert!(matches!(refused(at(u64::MAX), u64::MAX).cause(), Cause::External { .. }));
         let overlapping = cuda.register_external(vec![at(0), at(99)], 100).unwrap_err();
@@ -216,7 +219,10 @@ fn a_slice_of_cudarc_is_shared_where_the_device_has_no_pools() {
         let small = Arc::new(stream.clone_htod(&[3_u8; 1000]).unwrap());
         let error = cuda.register_external(vec![External::new(small, 500)], 500).unwrap_err();
         assert!(error.to_string().contains("share its page"), "{error}");
-        let slice = Arc::new(stream.clone_htod(&vec![3_u8; 3 << 20]).unwrap());
+        let odd = Arc::new(stream.clone_htod(&vec![3_u8; 3 << 20]).unwrap());
+        let error = cuda.register_external(vec![External::new(odd, 0)], 500).unwrap_err();
+        assert!(error.to_string().contains("a multiple of 2 MiB"), "{error}");
+        let slice = Arc::new(stream.clone_htod(&vec![3_u8; 4 << 20]).unwrap());
         let pool = cuda.register_external(vec![External::new(slice, 500)], 500).unwrap();
         stream.synchronize().unwrap();
         let importer = Importer::new(0, Backend::CUDA_IPC);
@@ -232,10 +238,32 @@ fn a_slice_of_cudarc_is_shared_where_the_device_has_no_pools() {
 }
 
 #[test]
+fn the_owner_of_external_memory_is_asked_once_where_it_is() {
+    let reports = reports_of(&[("FAKE_CUDA_ATTRIBUTES", "115=0")], || {
+        let cuda = Cuda::open_as(0, Backend::CUDA_IPC).unwrap();
+        let context = cudarc::driver::CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        let slice = Arc::new(stream.clone_htod(&vec![3_u8; 2 << 20]).unwrap());
+        let pool = cuda.register_external(vec![External::new(slice, 0)], 500).unwrap();
+        for _ in 0..100 {
+            assert_ne!(cuda.pool_ptr(&pool, 0), Some(0));
+            cuda.export_mem(&pool, 0).unwrap();
+        }
+        cuda.free_pool(pool).unwrap();
+    });
+    for report in reports.iter().flatten() {
+        // Asked, a slice of cudarc's records an event, because there is more than one stream.
+        assert!(report.count(E::cuEventRecord) < 50, "{report:?}");
+    }
+}
+
+#[test]
 fn streams_of_cudarc_are_used_as_they_are() {
     with_cudarc("115=0", || {
         let cuda = Cuda::open_as(0, Backend::CUDA_VMM).unwrap();
         let context = cudarc::driver::CudaContext::new(0).unwrap();
+        let refused = Stream::from_cudarc(&cuda, context.per_thread_stream()).unwrap_err();
+        assert!(refused.to_string().contains("per-thread default stream"), "{refused}");
         for theirs in [context.default_stream(), context.new_stream().unwrap()] {
             let stream = Stream::from_cudarc(&cuda, Arc::clone(&theirs)).unwrap();
             assert_eq!(stream.address(), theirs.cu_stream().addr());

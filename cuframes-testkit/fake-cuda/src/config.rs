@@ -36,6 +36,12 @@ pub struct Config {
     pub stream_delay: Duration,
     /// Whether streams other than the default stream never do anything.
     pub streams_hang: bool,
+    /// Whether one host function runs at a time, whatever stream it is in.
+    pub serial_host_functions: bool,
+    /// How long a call that frees or closes memory waits for streams that do not get on, before that is a violation.
+    pub close_limit: Duration,
+    /// Whether devices can't map memory for reading only.
+    pub read_only_refused: bool,
     /// Which calls fail.
     pub faults: Vec<FaultRule>,
     /// The file to which a process appends its report when it ends.
@@ -57,6 +63,9 @@ impl Default for Config {
             ipc_reopen_fails: false,
             stream_delay: Duration::ZERO,
             streams_hang: false,
+            serial_host_functions: false,
+            close_limit: Duration::from_secs(20),
+            read_only_refused: false,
             faults: Vec::new(),
             report: None,
         }
@@ -106,6 +115,10 @@ impl Config {
             ipc_reopen_fails: switch(&variable, "FAKE_CUDA_IPC_REOPEN", "fail")?,
             stream_delay: Duration::from_millis(number(&variable, "FAKE_CUDA_STREAM_DELAY_MS")?.unwrap_or(0)),
             streams_hang: switch(&variable, "FAKE_CUDA_HANG_STREAM", "1")?,
+            serial_host_functions: switch(&variable, "FAKE_CUDA_HOST_FUNCTIONS", "serial")?,
+            close_limit: number(&variable, "FAKE_CUDA_CLOSE_LIMIT_MS")?
+                .map_or(usual.close_limit, Duration::from_millis),
+            read_only_refused: switch(&variable, "FAKE_CUDA_READ_ONLY", "refused")?,
             faults: match variable("FAKE_CUDA_FAIL") {
                 Some(text) => items(&text)
                     .map(|item| item.parse().map_err(|error| format!("FAKE_CUDA_FAIL: {error}")))

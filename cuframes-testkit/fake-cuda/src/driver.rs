@@ -28,6 +28,8 @@ pub struct Driver {
     pub(crate) session: Arc<Session>,
     pub(crate) devices: Vec<Device>,
     pub(crate) violations: Violations,
+    /// What a host function holds, if one runs at a time.
+    pub(crate) host_functions: Arc<Mutex<()>>,
     /// Whether the configuration can't be understood.
     misconfigured: bool,
     calls: Mutex<BTreeMap<EntryPoint, u64>>,
@@ -59,6 +61,7 @@ impl Driver {
             session: Arc::new(session),
             devices,
             violations: Violations::default(),
+            host_functions: Arc::default(),
             misconfigured: false,
             calls: Mutex::default(),
             state: Mutex::new(state),
@@ -97,6 +100,9 @@ impl Driver {
         if needs != Needs::Nothing {
             // The driver of a process does not come with its child.
             if process::id() != self.identity.pid {
+                if !matches!(entry_point, EntryPoint::cuInit | EntryPoint::cuDriverGetVersion) {
+                    self.report_child(entry_point);
+                }
                 return Err(Code::NOT_INITIALIZED);
             }
             if is_in_host_function() {
@@ -169,6 +175,14 @@ impl Driver {
             complain(&format!("can't write the report to {}: {error}", path.display()));
         }
         self.session.remove();
+    }
+
+    /// A child of the process writes no report when it ends, so what it does wrong is told at once.
+    fn report_child(&self, entry_point: EntryPoint) {
+        let violations = vec![format!("{entry_point} was called in a child of fork")];
+        let report = Report { pid: process::id(), violations, ..Report::default() };
+        let written = self.config.report.as_deref().map_or(Ok(()), |path| report.append_to(path));
+        written.unwrap_or_else(|error| complain(&format!("can't write a report: {error}")));
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

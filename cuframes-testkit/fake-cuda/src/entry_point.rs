@@ -78,8 +78,8 @@ entry_points! {
     cuMemAllocManaged: Context,
     cuMemAllocAsync: Context,
     cuMemFreeAsync: Context,
-    cuPointerGetAttribute: Init,
-    cuPointerGetAttributes: Init,
+    cuPointerGetAttribute: Context,
+    cuPointerGetAttributes: Context,
 
     cuMemcpyHtoD_v2: Context,
     cuMemcpyHtoDAsync_v2: Context,

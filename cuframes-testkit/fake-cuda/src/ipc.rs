@@ -115,23 +115,35 @@ impl Call<'_> {
         Ok(base)
     }
 
-    /// `cuIpcCloseMemHandle`. It is a violation to close memory that work on a stream uses.
+    /// `cuIpcCloseMemHandle`, which waits for the device. It is a violation to close memory that work on a stream uses.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] for what `cuIpcOpenMemHandle` did not return.
+    /// [`Code::INVALID_VALUE`] for what `cuIpcOpenMemHandle` did not return, [`Code::TIMEOUT`] if a stream does not get on.
     pub fn ipc_close_mem_handle(&self, address: u64) -> Result<()> {
-        let mut state = self.state();
-        let Some(Range { kind: Kind::Import { handle, opens }, .. }) = state.memory.ranges.get_mut(&address)
-        else {
-            self.violation(&format!("{address:#x} is not open"));
-            return Err(Code::INVALID_VALUE);
+        let state = self.state();
+        let device = match state.memory.ranges.get(&address) {
+            Some(range @ Range { kind: Kind::Import { opens, .. }, .. }) => {
+                if *opens == 1 {
+                    self.must_be_idle(address, range);
+                }
+                range.device
+            }
+            _ => {
+                self.violation(&format!("{address:#x} is not open"));
+                return Err(Code::INVALID_VALUE);
+            }
         };
-        *opens -= 1;
-        if *opens == 0 {
-            let handle = *handle;
-            state.memory.imports.remove(&handle);
-            if let Some(range) = state.memory.ranges.remove(&address) {
-                self.must_be_idle(address, &range);
+        drop(state);
+        self.wait_for_device(device)?;
+        let mut state = self.state();
+        if let Some(Range { kind: Kind::Import { handle, opens }, .. }) =
+            state.memory.ranges.get_mut(&address)
+        {
+            *opens -= 1;
+            if *opens == 0 {
+                let handle = *handle;
+                state.memory.imports.remove(&handle);
+                state.memory.ranges.remove(&address);
             }
         }
         Ok(())

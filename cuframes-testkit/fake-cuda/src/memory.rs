@@ -240,24 +240,31 @@ impl Call<'_> {
         self.alloc_nameless(size, Kind::Managed)
     }
 
-    /// `cuMemFree`. It is a violation to free memory that work on a stream uses, or that another process has open.
+    /// `cuMemFree`, which waits for the device. It is a violation to free memory that work on a stream uses, or that another
+    /// process has open.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] for what no allocation begins with.
+    /// [`Code::INVALID_VALUE`] for what no allocation begins with, [`Code::TIMEOUT`] if a stream does not get on.
     pub fn mem_free(&self, address: u64) -> Result<()> {
-        let mut state = self.state();
-        let why_not = match state.memory.ranges.get(&address) {
-            None => "where no allocation begins",
-            Some(Range { kind: Kind::Import { .. }, .. }) => "of memory of another process",
-            Some(Range { kind: Kind::Mapping { .. }, .. }) => "of mapped memory",
-            Some(_) => "",
+        let gone = "where no allocation begins";
+        let state = self.state();
+        let device = match state.memory.ranges.get(&address) {
+            None => Err(gone),
+            Some(Range { kind: Kind::Import { .. }, .. }) => Err("of memory of another process"),
+            Some(Range { kind: Kind::Mapping { .. }, .. }) => Err("of mapped memory"),
+            Some(range) => {
+                self.must_be_idle(address, range);
+                Ok(range.device)
+            }
         };
-        let range = if why_not.is_empty() { state.memory.ranges.remove(&address) } else { None };
-        let Some(range) = range else {
+        drop(state);
+        let refuse = |why_not| {
             self.violation(&format!("{address:#x} {why_not}"));
-            return Err(Code::INVALID_VALUE);
+            Code::INVALID_VALUE
         };
-        self.must_be_idle(address, &range);
+        self.wait_for_device(device.map_err(refuse)?)?;
+        let mut state = self.state();
+        let range = state.memory.ranges.remove(&address).ok_or(gone).map_err(refuse)?;
         let Kind::Plain { block, exported } = range.kind else { return Ok(()) };
         if exported && range.storage.is_used_elsewhere()? {
             self.violation(&format!("{address:#x} while another process has it open"));

@@ -94,19 +94,25 @@ impl Call<'_> {
         Ok(whole)
     }
 
-    /// `cuMemFreeHost`. It is a violation to free what work on a stream uses.
+    /// `cuMemFreeHost`, which waits for the device. It is a violation to free what work on a stream uses.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] for what is not of `cuMemAllocHost`.
+    /// [`Code::INVALID_VALUE`] for what is not of `cuMemAllocHost`, [`Code::TIMEOUT`] if a stream does not get on.
     pub fn mem_free_host(&self, address: u64) -> Result<()> {
-        let Some(pinned) = self.state().pinned.remove(&address) else {
+        let refuse = || {
             self.violation(&format!("{address:#x} is not pinned host memory"));
-            return Err(Code::INVALID_VALUE);
+            Code::INVALID_VALUE
         };
-        if Arc::strong_count(&pinned.whole.pages) > 1 {
+        let state = self.state();
+        let found = state.pinned.get(&address);
+        let found = found.map(|pinned| (pinned.device, Arc::strong_count(&pinned.whole.pages) > 1));
+        drop(state);
+        let (device, is_in_use) = found.ok_or_else(refuse)?;
+        if is_in_use {
             self.violation(&format!("{address:#x} while work on a stream uses it"));
         }
-        Ok(())
+        self.wait_for_device(device)?;
+        self.state().pinned.remove(&address).map(drop).ok_or_else(refuse)
     }
 
     /// The pinned memory that begins at this address, if it is pinned.

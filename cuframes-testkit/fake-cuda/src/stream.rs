@@ -5,12 +5,12 @@
 //! it is done. Streams that are not blocking (`CU_STREAM_NON_BLOCKING`) take no part in that.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use crate::code::{Code, Result};
 use crate::copy::{Copy, Fill};
@@ -21,8 +21,8 @@ use crate::event::{Cells, Waiting};
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     by_handle: BTreeMap<u64, Stream>,
-    /// The default stream of each device that used it.
-    defaults: BTreeMap<usize, Stream>,
+    /// The default stream of each device that used it, and that of each thread (`CU_STREAM_PER_THREAD`).
+    defaults: HashMap<(usize, Option<ThreadId>), Stream>,
     /// Destroyed, but with work to do.
     ending: Vec<Stream>,
 }
@@ -55,7 +55,9 @@ impl Streams {
         };
         match (stream.blocking, stream.is_default) {
             (false, _) => Vec::new(),
-            (true, false) => self.defaults.get(&stream.device).map(Stream::last_ticket).into_iter().collect(),
+            (true, false) => {
+                self.defaults.get(&(stream.device, None)).map(Stream::last_ticket).into_iter().collect()
+            }
             (true, true) => self.all().filter(others).map(Stream::last_ticket).collect(),
         }
     }
@@ -80,6 +82,7 @@ impl Stream {
             violations: call.driver.violations.clone(),
             delay: if is_default { Duration::ZERO } else { config.stream_delay },
             hangs: config.streams_hang && !is_default,
+            turn: config.serial_host_functions.then(|| Arc::clone(&call.driver.host_functions)),
         };
         thread::Builder::new().name("fake-cuda stream".to_owned()).spawn(move || runner.run())?;
         Ok(Self { device: call.current, blocking, is_default, line })
@@ -112,6 +115,19 @@ impl Ticket {
             queue = self.line.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(())
+    }
+
+    /// The same, but not for ever: `false` if it is not done by then.
+    fn wait_until(&self, deadline: Instant) -> bool {
+        let mut queue = self.line.lock();
+        while queue.done < self.number && !queue.abandoned {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            queue = self.line.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     fn is_done(&self) -> bool {
@@ -201,11 +217,27 @@ impl Call<'_> {
     /// # Errors
     /// None that is likely.
     pub fn ctx_synchronize(&self) -> Result<()> {
+        self.tickets(self.current).iter().try_for_each(Ticket::wait)
+    }
+
+    /// Waits for all streams of a device, as calls that free or close its memory do.
+    ///
+    /// # Errors
+    /// [`Code::TIMEOUT`] after [`Config::close_limit`](crate::Config::close_limit), which is a violation: CUDA would never
+    /// return.
+    pub(crate) fn wait_for_device(&self, device: usize) -> Result<()> {
+        let deadline = Instant::now() + self.driver.config.close_limit;
+        if self.tickets(device).iter().all(|ticket| ticket.wait_until(deadline)) {
+            return Ok(());
+        }
+        self.violation("waits for a stream that does not get on, for ever");
+        Err(Code::TIMEOUT)
+    }
+
+    /// All that is in the streams of a device now.
+    fn tickets(&self, device: usize) -> Vec<Ticket> {
         let state = self.state();
-        let of_context = state.streams.all().filter(|stream| stream.device == self.current);
-        let tickets: Vec<_> = of_context.map(Stream::last_ticket).collect();
-        drop(state);
-        tickets.iter().try_for_each(Ticket::wait)
+        state.streams.all().filter(|stream| stream.device == device).map(Stream::last_ticket).collect()
     }
 
     /// `cuLaunchHostFunc`: runs on the stream's thread, where no other call is allowed.
@@ -216,7 +248,8 @@ impl Call<'_> {
         self.enqueue(stream, Work::Host(function)).map(drop)
     }
 
-    /// The stream of this handle. 0, `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD` are all the default stream.
+    /// The stream of this handle. 0 and `CU_STREAM_LEGACY` are the default stream, `CU_STREAM_PER_THREAD` is the calling
+    /// thread's.
     pub(crate) fn stream(&self, handle: u64) -> Result<Stream> {
         self.stream_in(&mut self.state(), handle)
     }
@@ -225,11 +258,12 @@ impl Call<'_> {
         if handle > LAST_DEFAULT {
             return state.streams.by_handle.get(&handle).cloned().ok_or(Code::INVALID_HANDLE);
         }
-        if let Some(stream) = state.streams.defaults.get(&self.current) {
+        let owner = (handle == PER_THREAD).then(|| thread::current().id());
+        if let Some(stream) = state.streams.defaults.get(&(self.current, owner)) {
             return Ok(stream.clone());
         }
-        let stream = Stream::start(self, true, true)?;
-        state.streams.defaults.insert(self.current, stream.clone());
+        let stream = Stream::start(self, true, owner.is_none())?;
+        state.streams.defaults.insert((self.current, owner), stream.clone());
         Ok(stream)
     }
 
@@ -312,6 +346,8 @@ struct Runner {
     violations: Violations,
     delay: Duration,
     hangs: bool,
+    /// What a host function holds, where one runs at a time.
+    turn: Option<Arc<Mutex<()>>>,
 }
 
 impl Runner {
@@ -340,6 +376,8 @@ impl Runner {
             Work::Record(cells, record) => cells.complete(record),
             Work::Wait(waiting) => waiting.wait(|| self.line.lock().abandoned),
             Work::Host(function) => {
+                let _turn =
+                    self.turn.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
                 IN_HOST_FUNCTION.set(true);
                 function();
                 IN_HOST_FUNCTION.set(false);
@@ -365,8 +403,10 @@ fn pause(duration: Duration) {
     }
 }
 
-/// Handles up to this are the default stream's.
-const LAST_DEFAULT: u64 = 2;
+/// Handles up to this are those of default streams.
+const LAST_DEFAULT: u64 = PER_THREAD;
+/// `CU_STREAM_PER_THREAD`
+const PER_THREAD: u64 = 2;
 /// The only flag of a stream.
 const NON_BLOCKING: u32 = 1;
 /// Handles of streams: numbers, never addresses.

@@ -1,12 +1,14 @@
 //! Virtual memory management: memory that is made, reserved addresses, and what is mapped where. [`Virtual`] knows the first
 //! two, [`Memory`](crate::memory::Memory) the last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::code::{Code, Result};
 use crate::device::{POSIX_HANDLES, VIRTUAL_MEMORY};
@@ -196,17 +198,23 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// `cuMemUnmap`: of whole mappings. It is a violation to unmap what work on a stream uses.
+    /// `cuMemUnmap`: of whole mappings. It waits for their device, and it is a violation to unmap what work on a stream uses.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`]
+    /// [`Code::INVALID_VALUE`], [`Code::TIMEOUT`] if a stream does not get on.
     pub fn mem_unmap(&self, address: u64, size: u64) -> Result<()> {
-        let mut state = self.state();
+        let state = self.state();
         let bases = state.memory.mappings(address, size).ok_or(Code::INVALID_VALUE)?;
+        let mut devices = BTreeSet::new();
+        for (base, range) in bases.iter().filter_map(|base| Some((*base, state.memory.ranges.get(base)?))) {
+            self.must_be_idle(base, range);
+            devices.insert(range.device);
+        }
+        drop(state);
+        devices.into_iter().try_for_each(|device| self.wait_for_device(device))?;
+        let mut state = self.state();
         for base in bases {
-            if let Some(range) = state.memory.ranges.remove(&base) {
-                self.must_be_idle(base, &range);
-            }
+            state.memory.ranges.remove(&base);
         }
         Ok(())
     }
@@ -214,12 +222,16 @@ impl Call<'_> {
     /// `cuMemSetAccess`: of whole mappings.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] if not all of it is mapped, and for flags; [`Code::INVALID_DEVICE`].
+    /// [`Code::INVALID_VALUE`] if not all of it is mapped, and for flags; [`Code::INVALID_DEVICE`];
+    /// [`Code::NOT_SUPPORTED`] for reading only, if devices can't.
     pub fn mem_set_access(&self, address: u64, size: u64, descs: &[AccessDesc]) -> Result<()> {
         let mut granted = Vec::new();
         for desc in descs {
             if !matches!(desc.flags, 0 | 1 | 3) {
                 return Err(Code::INVALID_VALUE);
+            }
+            if desc.flags == READ_ONLY && self.driver.config.read_only_refused {
+                return Err(Code::NOT_SUPPORTED);
             }
             granted.push((self.ordinal_at(&desc.location)?, u64::from(desc.flags)));
         }
@@ -248,7 +260,7 @@ impl Call<'_> {
         }
     }
 
-    /// `cuMemExportToShareableHandle`, as a file descriptor. The caller closes it.
+    /// `cuMemExportToShareableHandle`, as a file descriptor. The caller closes it. Children inherit it: CUDA promises nothing else.
     ///
     /// # Errors
     /// [`Code::INVALID_VALUE`] if the memory was not made for that, and for flags.
@@ -258,7 +270,9 @@ impl Call<'_> {
         if flags != 0 || handle_type != POSIX_FD || physical.handle_types & POSIX_FD == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        Ok(physical.storage.file().try_clone()?.into())
+        let fd = OwnedFd::from(physical.storage.file().try_clone()?);
+        fcntl_setfd(&fd, FdFlags::empty())?;
+        Ok(fd)
     }
 
     /// `cuMemImportFromShareableHandle`. The descriptor is a copy: the caller keeps theirs.
@@ -353,6 +367,8 @@ fn is_granular(size: u64) -> bool {
 
 const MAGIC: &[u8; 8] = b"FAKEVMM1";
 const LABEL_LEN: u64 = 40;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READ`
+const READ_ONLY: u32 = 1;
 const PINNED: u32 = 1;
 const DEVICE: u32 = 1;
 /// The handle type of a file descriptor.

@@ -49,7 +49,8 @@ pub trait Lab: Sized {
     fn import_stream(&self, importer: &Self::Importer) -> <Self::Importer as Device>::Stream;
 
     /// Keeps a stream of the exporter from doing what is enqueued from now on, until [`resume`](Self::resume). With CUDA a
-    /// host function that blocks does it.
+    /// host function that blocks does it. There may be only one at a time that has begun: a case that holds two streams lets
+    /// the second wait for the first.
     fn hold(&self, stream: &<Self::Exporter as Device>::Stream);
 
     /// Lets a stream go on.

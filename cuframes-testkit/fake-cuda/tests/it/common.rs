@@ -37,6 +37,11 @@ impl Machine {
         process
     }
 
+    /// A process in which nothing waits for long to free or close memory.
+    pub(crate) fn impatient_process(&self) -> Process {
+        self.process_with(|config| config.close_limit = Duration::from_millis(20))
+    }
+
     /// A process that has not called anything.
     pub(crate) fn bare_process_with(&self, change: impl FnOnce(&mut Config)) -> Process {
         let mut config = self.config();
@@ -145,6 +150,15 @@ impl Process {
 
     pub(crate) fn report(&self) -> Report {
         self.driver.report()
+    }
+
+    /// Asserts that this was a call to free or close what a stream uses, which waits for that.
+    pub(crate) fn is_stuck(&self, closed: Result<()>) {
+        assert_eq!(closed, Err(Code::TIMEOUT));
+        let violations = self.report().violations;
+        let [.., in_use, stuck] = &violations[..] else { panic!("{violations:?}") };
+        assert!(in_use.contains("while work on a stream uses it"), "{in_use}");
+        assert!(stuck.contains("waits for a stream that does not get on"), "{stuck}");
     }
 
     /// The one rule that was broken.

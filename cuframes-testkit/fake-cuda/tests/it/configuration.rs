@@ -33,6 +33,9 @@ fn every_variable_says_what_the_readme_says() {
         ("FAKE_CUDA_IPC_REOPEN", "fail"),
         ("FAKE_CUDA_STREAM_DELAY_MS", "20"),
         ("FAKE_CUDA_HANG_STREAM", "1"),
+        ("FAKE_CUDA_HOST_FUNCTIONS", "serial"),
+        ("FAKE_CUDA_CLOSE_LIMIT_MS", "500"),
+        ("FAKE_CUDA_READ_ONLY", "refused"),
         ("FAKE_CUDA_FAIL", "cuMemAlloc_v2@1=2,cuStreamWaitEvent@*=700,cuEventRecord@3=hang"),
         ("FAKE_CUDA_REPORT", "/b"),
     ];
@@ -49,6 +52,9 @@ fn every_variable_says_what_the_readme_says() {
         ipc_reopen_fails: true,
         stream_delay: Duration::from_millis(20),
         streams_hang: true,
+        serial_host_functions: true,
+        close_limit: Duration::from_millis(500),
+        read_only_refused: true,
         faults: vec![
             rule(EntryPoint::cuMemAlloc_v2, Some(1), Fault::Code(Code::OUT_OF_MEMORY)),
             rule(EntryPoint::cuStreamWaitEvent, None, Fault::Code(Code::ILLEGAL_ADDRESS)),
@@ -68,6 +74,7 @@ fn what_cannot_be_understood_is_named() {
         ("FAKE_CUDA_MEMORY", "-1"),
         ("FAKE_CUDA_ATTRIBUTES", "125"),
         ("FAKE_CUDA_IPC", "maybe"),
+        ("FAKE_CUDA_HOST_FUNCTIONS", "parallel"),
         ("FAKE_CUDA_FAIL", "cuMemAlloc@1=2"),
         ("FAKE_CUDA_FAIL", "cuMemAlloc_v2@0=2"),
         ("FAKE_CUDA_FAIL", "cuMemAlloc_v2=2"),

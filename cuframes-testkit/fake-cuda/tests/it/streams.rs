@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use fake_cuda::{Code, EntryPoint as E, When};
+use fake_cuda::{Code, EntryPoint as E, GRANULE, When};
 
 use crate::common::{Gate, Machine, until};
 
@@ -149,6 +149,65 @@ fn one_call_can_hang_a_stream() {
     thread::sleep(Duration::from_millis(20));
     assert_eq!(process.read(address, 4).unwrap(), [1; 4]);
     assert_eq!(process.call(E::cuStreamQuery).stream_query(stream), Err(Code::NOT_READY));
+}
+
+#[test]
+fn what_frees_memory_waits_for_all_streams_of_the_device() {
+    let process = Arc::new(Machine::new().process());
+    let address = process.alloc(GRANULE);
+    let gates = [process.stream(), process.free_stream()].map(|stream| Gate::in_stream(&process, stream));
+    let freeing = Arc::clone(&process);
+    let thread = thread::spawn(move || {
+        freeing.enter(0);
+        freeing.free(address)
+    });
+    for gate in gates {
+        thread::sleep(Duration::from_millis(20));
+        assert!(!thread.is_finished());
+        drop(gate);
+    }
+    assert_eq!(thread.join().unwrap(), Ok(()));
+    assert_eq!(process.report().violations, Vec::<String>::new());
+}
+
+#[test]
+fn host_functions_may_run_one_at_a_time() {
+    let machine = Machine::new();
+    for serial in [true, false] {
+        let process = machine.process_with(|config| config.serial_host_functions = serial);
+        let (sender, receiver) = mpsc::channel();
+        let [one, other] = [process.free_stream(), process.free_stream()];
+        let gate = Gate::in_stream(&process, one);
+        // It has begun where nothing else in the stream is done.
+        thread::sleep(Duration::from_millis(20));
+        process.host(other, move || sender.send(()).unwrap());
+        if serial {
+            assert!(receiver.recv_timeout(Duration::from_millis(20)).is_err());
+            drop(gate);
+        }
+        receiver.recv().unwrap();
+    }
+}
+
+#[test]
+fn each_thread_has_a_default_stream_of_its_own() {
+    let process = Machine::new().process();
+    let gate = Gate::in_stream(&process, 2);
+    let is_done = || process.call(E::cuStreamQuery).stream_query(2).is_ok();
+    assert!(!is_done());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            process.enter(0);
+            assert!(is_done(), "it is another one");
+        });
+    });
+    // The default stream waits for it.
+    process.host(0, || ());
+    thread::sleep(Duration::from_millis(10));
+    assert_eq!(process.call(E::cuStreamQuery).stream_query(1), Err(Code::NOT_READY));
+    drop(gate);
+    process.finish(0);
+    process.finish(2);
 }
 
 #[test]

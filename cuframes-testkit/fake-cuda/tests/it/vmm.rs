@@ -176,13 +176,25 @@ fn memory_of_neither_kind_is_freed_as_the_other() {
 
 #[test]
 fn memory_must_not_be_unmapped_while_a_stream_uses_it() {
-    let process = Machine::new().process();
+    let process = Machine::new().impatient_process();
     let (_, base) = mapped(&process, GRANULE, 1, 3);
     let stream = process.stream();
-    let _gate = Gate::in_stream(&process, stream);
+    let gate = Gate::in_stream(&process, stream);
     process.write_in(stream, base, &[1; 4]);
-    process.call(E::cuMemUnmap).mem_unmap(base, GRANULE).unwrap();
-    assert!(process.violation().contains("while work on a stream uses it"));
+    let unmap = || process.call(E::cuMemUnmap).mem_unmap(base, GRANULE);
+    process.is_stuck(unmap());
+    drop(gate);
+    process.finish(stream);
+    unmap().unwrap();
+}
+
+#[test]
+fn memory_for_reading_only_can_be_refused() {
+    let process = Machine::new().process_with(|config| config.read_only_refused = true);
+    let (_, base) = mapped(&process, GRANULE, 1, 3);
+    let read = AccessDesc { location: Location::device(0), flags: 1 };
+    let granted = process.call(E::cuMemSetAccess).mem_set_access(base, GRANULE, &[read]);
+    assert_eq!(granted, Err(Code::NOT_SUPPORTED));
 }
 
 #[test]
