@@ -62,7 +62,7 @@ pub(crate) fn time_round_trips(
     let end = now() + LONG_ENOUGH;
     for batch in 0..warm_up + batches {
         let start = now();
-        if start > end && times.counts().len() > 0 {
+        if start > end && !times.counts().is_empty() {
             break;
         }
         for _ in 0..BATCH {
