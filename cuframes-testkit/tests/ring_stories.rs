@@ -195,6 +195,19 @@ fn who_has_no_lease_and_still_uses_an_earlier_frame_acknowledges_nothing_that_it
 }
 
 #[test]
+fn who_was_evicted_acknowledges_nothing_in_the_name_of_the_next_holder_of_its_bit() {
+    let mut ring = HeapRing::new(3, Policy::DROP_OLDEST);
+    let mut reader = ring.join(NEWEST, LEASE);
+    (0..3).for_each(|_| _ = ring.publish(0));
+    let bit = reader.seat().bit();
+    ring.roster.leave(Instant::ZERO, bit, Departure::Abrupt);
+    let last_seen = || ring.region.subscribers[usize::from(bit.get())].last_seen_seq.load(Relaxed);
+    let before = last_seen();
+    assert_eq!(reader.next().unwrap().seq().get(), 3);
+    assert_eq!(last_seen(), before);
+}
+
+#[test]
 fn strict_wait_does_not_wait_for_frames_from_before_somebody_joined() {
     let mut ring = HeapRing::new(2, Policy::STRICT_WAIT);
     ring.publish(0);

@@ -217,8 +217,10 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             }
         } else if self.seat.leases() || self.holds_only_one() {
             self.seat.note_done(seq - 1);
-            self.seat.say_done();
-            self.seat.wake_publisher();
+            if self.seat.is_held() {
+                self.seat.say_done();
+                self.seat.wake_publisher();
+            }
         }
     }
 }

@@ -117,6 +117,7 @@ struct Peer {
     ring_size: RingSize,
     reader: HeapReader<FickleWord>,
     plain: bool,
+    initial_seq: u64,
     term: u64,
     detached: bool,
     /// What it wrote to `wake_mode` when it attached.
@@ -150,6 +151,7 @@ impl Peer {
             ring_size,
             reader,
             plain,
+            initial_seq,
             term,
             detached: false,
             wake_mode,
@@ -213,7 +215,12 @@ impl Peer {
         if self.frames.len() == MAX_FRAMES {
             return;
         }
-        let Some(frame) = self.act(changes, |peer| peer.reader.next()) else { return };
+        let skips = |peer: &mut Self, frame: &Option<_>| {
+            if let Some(frame) = frame {
+                peer.skip_to(frame);
+            }
+        };
+        let Some(frame) = self.act_and(changes, |peer| peer.reader.next(), skips) else { return };
         let (seq, slot) = (frame.seq().get(), frame.slot());
         assert!(slot < usize::from(self.ring_size.get()), "slot {slot} is outside the ring");
         assert!(seq != INVALID_SEQ && self.cursor.is_none_or(|cursor| seq > cursor), "{seq} again");
@@ -228,9 +235,29 @@ impl Peer {
         self.frames.push(frame);
     }
 
+    /// With this frame it is done with those that it skips, unless it still uses another without a lease (D-5).
+    fn skip_to(&mut self, frame: &Frame<HeapRegion<FickleWord>, Bell>) {
+        let seq = frame.seq().get();
+        let first = 1 + self.cursor.unwrap_or(self.initial_seq.saturating_sub(1));
+        if first < seq && !self.plain && (self.reader.seat().leases() || self.frames.is_empty()) {
+            self.done = self.done.max(seq - 1);
+        }
+    }
+
     /// Lets the subscriber do something while the publisher makes `changes`. It ends, and writes only what it may.
     fn act<R>(&mut self, changes: &VecDeque<(u8, u64)>, action: impl FnOnce(&mut Self) -> R) -> R {
+        self.act_and(changes, action, |_, _| {})
+    }
+
+    /// As [`act`](Self::act), but what it may write is known only when it is seen what came of it.
+    fn act_and<R>(
+        &mut self,
+        changes: &VecDeque<(u8, u64)>,
+        action: impl FnOnce(&mut Self) -> R,
+        learn: impl FnOnce(&mut Self, &R),
+    ) -> R {
         let Seen { result, accesses, writes } = while_fickle(changes.clone(), || action(self));
+        learn(self, &result);
         assert!(accesses <= MAX_ACCESSES + changes.len(), "it looks at the region {accesses} times");
         for write in writes {
             assert!(self.may_make(write), "{write:?} is not for a subscriber to make");
