@@ -238,7 +238,7 @@ impl Peer {
     /// With this frame it is done with those that it skips, unless it still uses another without a lease (D-5).
     fn skip_to(&mut self, frame: &Frame<HeapRegion<FickleWord>, Bell>) {
         let seq = frame.seq().get();
-        let first = 1 + self.cursor.unwrap_or(self.initial_seq.saturating_sub(1));
+        let first = 1 + self.cursor.unwrap_or_else(|| self.initial_seq.saturating_sub(1));
         if first < seq && !self.plain && (self.reader.seat().leases() || self.frames.is_empty()) {
             self.done = self.done.max(seq - 1);
         }
