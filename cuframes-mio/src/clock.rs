@@ -5,7 +5,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The time now, on `CLOCK_MONOTONIC`: every process of the host sees the same (D-8).
 pub fn now() -> Instant {
-    let time = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+/// The time of the last tick of the same clock, up to 10 ms ago, for a quarter of the cost.
+pub(crate) fn recent() -> Instant {
+    read(ClockId::MonotonicCoarse)
+}
+
+fn read(clock: ClockId) -> Instant {
+    let time = clock_gettime(clock);
     Instant::from_nanos(time.tv_sec.saturating_mul(NANOS_PER_SEC).saturating_add(time.tv_nsec))
 }
 
@@ -20,5 +29,7 @@ mod tests {
         let earlier = now();
         assert!(earlier > Instant::ZERO);
         assert!(now() >= earlier);
+        let recent = recent();
+        assert!(recent > Instant::ZERO && recent <= now());
     }
 }

@@ -272,7 +272,8 @@ impl<B: Import<Fd = OwnedFd>> Attachment<B> {
 
 impl<B: Import<Fd = OwnedFd>> Outside for Attachment<B> {
     fn now(&self) -> Instant {
-        clock::now()
+        // Only for the eye, and once for each frame.
+        clock::recent()
     }
 
     fn wake_publisher(&self) {

@@ -116,6 +116,8 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         let words = seat.region.slot(slot);
         let found = words.seq.load(Acquire);
         if seat.leases() {
+            // Looked at again below. So the witness comes from the writer's processor together with the slot, not after it.
+            let _ = seat.outside.testimony(slot);
             if found != seq && found != INVALID_SEQ {
                 return None;
             }
