@@ -157,6 +157,9 @@ pub(crate) struct SubscribeArgs {
     /// [default: 5 for the stream, no limit for a frame; no limit with --reconnect]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
+    /// Look for each frame for this long before sleeping: less latency for more CPU time
+    #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds, hide_default_value = true)]
+    pub(crate) spin: Duration,
     /// Hold each frame for this long, to play a slow consumer
     #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds, hide_default_value = true)]
     pub(crate) delay: Duration,

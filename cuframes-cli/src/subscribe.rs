@@ -61,7 +61,8 @@ fn connect<B: View>(
     backend: B,
     signals: &Signals,
 ) -> Result<Option<Subscriber<B>>, Failure> {
-    let mut builder = Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode);
+    let mut builder =
+        Subscriber::builder(args.key.clone()).name(args.name.clone()).mode(args.mode).spin(args.spin);
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }

@@ -38,6 +38,7 @@ pub struct SubscriberBuilder {
     features: Features,
     run_dir: Option<PathBuf>,
     timeout: Duration,
+    spin: Duration,
     reconnect: Option<Reconnect>,
 }
 
@@ -50,6 +51,7 @@ impl SubscriberBuilder {
             features: FEATURES,
             run_dir: None,
             timeout: Timeouts::default().handshake,
+            spin: Duration::ZERO,
             reconnect: None,
         }
     }
@@ -84,6 +86,14 @@ impl SubscriberBuilder {
     /// waits for one; 5 s by default.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// How long [`Subscriber::next`] looks for a frame again and again before it sleeps; not at all by default. It finds one in
+    /// less than a microsecond, where waking up takes the kernel tens of them, and keeps a CPU busy for that. Where the process
+    /// may use only one CPU it does not spin: the publisher may need it.
+    pub const fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
         self
     }
 
@@ -144,12 +154,15 @@ impl SubscriberBuilder {
 
     fn begin<B: Import<Fd = OwnedFd>>(self, backend: Arc<B>) -> Result<Subscriber<B>, Error> {
         let common = Common::new().map_err(|error| Error::system(&self.key, "map memory", error))?;
-        let reconnect = self.reconnect;
-        Subscriber::start(self.finder(backend), common, reconnect)
+        let Self { reconnect, mut spin, .. } = self;
+        if !spin.is_zero() && thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
+            spin = Duration::ZERO;
+        }
+        Subscriber::start(self.finder(backend), common, reconnect, spin)
     }
 
     pub(crate) fn finder<B: Import<Fd = OwnedFd>>(self, backend: Arc<B>) -> Finder<B> {
-        let Self { key, name, mode, mut features, run_dir, timeout, reconnect: _ } = self;
+        let Self { key, name, mode, mut features, run_dir, timeout, spin: _, reconnect: _ } = self;
         if backend.opens(Backend::CUDA_VMM) {
             features = features.union(Features::CUDA_VMM);
         }

@@ -1,5 +1,6 @@
 //! [`Subscriber`]: receives the frames of a stream.
 
+use std::hint;
 use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -101,6 +102,8 @@ pub struct Subscriber<B: Import<Fd = OwnedFd> = HostMemory> {
     look_again: Option<Instant>,
     /// How many looks in a row have found nothing, without a system call.
     idle_looks: u32,
+    /// How long to look before sleeping.
+    spin: Duration,
 }
 
 impl Subscriber {
@@ -115,9 +118,10 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         finder: Finder<B>,
         common: Arc<Common>,
         reconnect: Option<Reconnect>,
+        spin: Duration,
     ) -> Result<Self, Error> {
         let pursuit = Pursuit::begin(clock::now(), finder, common, reconnect)?;
-        Ok(Self { pursuit, parked: false, look_again: None, idle_looks: 0 })
+        Ok(Self { pursuit, parked: false, look_again: None, idle_looks: 0, spin })
     }
 
     /// The next frame; waits for it up to `timeout`. `None`: there was none in time.
@@ -127,6 +131,11 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
     /// publisher refused or evicted us, or whatever else ended the subscription. With
     /// [`reconnect`](SubscriberBuilder::reconnect) only what no waiting can cure.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame<B>>, Error> {
+        if !self.spin.is_zero()
+            && let Some(frame) = self.spin(timeout)?
+        {
+            return Ok(Some(frame));
+        }
         let mut deadline = None;
         loop {
             if let Some(frame) = self.poll_next()? {
@@ -138,6 +147,23 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
                 return Ok(None);
             }
             self.sleep(now, deadline)?;
+        }
+    }
+
+    /// Looks for the next frame again and again, while somebody is there who could publish it.
+    fn spin(&mut self, timeout: Duration) -> Result<Option<Frame<B>>, Error> {
+        let mut end = None;
+        loop {
+            let frame = self.try_next()?;
+            if frame.is_some() || !self.is_attached() {
+                return Ok(frame);
+            }
+            let now = clock::now();
+            let end = *end.get_or_insert_with(|| now + self.spin.min(timeout));
+            if end <= now {
+                return Ok(None);
+            }
+            hint::spin_loop();
         }
     }
 

@@ -57,6 +57,37 @@ fn publishing_allocates_nothing() {
 }
 
 #[test]
+fn who_spins_sleeps_only_when_no_frame_has_come_for_so_long() {
+    if std::thread::available_parallelism().unwrap().get() == 1 {
+        println!("SKIPPED: spinning before sleeping: there is only one CPU");
+        return;
+    }
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(4, Policy::STRICT_WAIT).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", STRICT).spin(LONG).connect().unwrap();
+    let before = subscriber.stats().wake_ups;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                publish(&mut publisher);
+            }
+        });
+        for seq in 1..=20 {
+            assert_eq!(subscriber.next(LONG).unwrap().unwrap().seq(), seq);
+        }
+    });
+    assert_eq!(subscriber.stats().wake_ups, before, "it has slept");
+    drop(subscriber);
+    let short = std::time::Duration::from_micros(100);
+    let mut subscriber = stream.subscriber("lid", STRICT).spin(short).connect().unwrap();
+    drop(subscriber.next(LONG).unwrap().expect("the newest frame"));
+    let before = subscriber.stats().wake_ups;
+    assert!(subscriber.next(10 * short).unwrap().is_none());
+    assert!(subscriber.stats().wake_ups > before);
+}
+
+#[test]
 fn taking_and_releasing_a_frame_allocates_nothing() {
     let stream = Stream::new();
     let mut publisher = stream.publisher(4, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
