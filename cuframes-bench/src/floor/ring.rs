@@ -17,13 +17,12 @@ use super::socket;
 use crate::shared::SharedWords;
 use crate::system::{Failure, Setup, System, Wait};
 
-/// The writer writes every reader's eventfd, and a reader sleeps in read(2) on its own.
+/// With `RINGS` the writer writes every reader's eventfd, and a reader sleeps in read(2) on its own; without, readers spin.
 #[derive(Debug)]
-pub(super) struct Bells;
+pub(super) struct Floor<const RINGS: bool>;
 
-/// Readers spin.
-#[derive(Debug)]
-pub(super) struct Silent;
+pub(super) type Bells = Floor<true>;
+pub(super) type Silent = Floor<false>;
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -42,7 +41,7 @@ pub(super) struct Reader {
     bell: OwnedFd,
 }
 
-impl System for Bells {
+impl<const RINGS: bool> System for Floor<RINGS> {
     const NAME: &'static str = super::NAME;
 
     type Writer = Writer;
@@ -59,8 +58,10 @@ impl System for Bells {
     #[inline]
     fn write(writer: &mut Writer, fill: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
         writer.write(fill);
-        for bell in &writer.bells {
-            retry_on_intr(|| write(bell, &1_u64.to_ne_bytes()))?;
+        if RINGS {
+            for bell in &writer.bells {
+                retry_on_intr(|| write(bell, &1_u64.to_ne_bytes()))?;
+            }
         }
         Ok(())
     }
@@ -73,47 +74,12 @@ impl System for Bells {
     #[inline]
     fn read<T>(reader: &mut Reader, wait: Wait, look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Failure> {
         while !reader.take() {
-            if wait == Wait::Spin {
+            if !RINGS || wait == Wait::Spin {
                 return Ok(None);
             }
             retry_on_intr(|| read(&reader.bell, &mut [0; 8]))?;
         }
         Ok(Some(look(&reader.frame)))
-    }
-}
-
-impl System for Silent {
-    const NAME: &'static str = super::NAME;
-
-    type Writer = Writer;
-    type Reader = Reader;
-
-    fn writer(setup: &Setup) -> Result<Writer, Failure> {
-        Writer::open(setup)
-    }
-
-    fn wait_for_readers(writer: &mut Writer, setup: &Setup, timeout: Duration) -> Result<(), Failure> {
-        writer.wait(setup.readers, timeout)
-    }
-
-    #[inline]
-    fn write(writer: &mut Writer, fill: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
-        writer.write(fill);
-        Ok(())
-    }
-
-    fn reader(setup: &Setup, _index: usize) -> Result<Reader, Failure> {
-        Reader::open(setup)
-    }
-
-    /// Does not sleep.
-    #[inline]
-    fn read<T>(
-        reader: &mut Reader,
-        _wait: Wait,
-        look: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Option<T>, Failure> {
-        Ok(reader.take().then(|| look(&reader.frame)))
     }
 }
 
