@@ -1,5 +1,5 @@
 //! Thousands of handshakes leave nothing behind: the publisher has as many descriptors as before, and takes no more
-//! memory (P-15).
+//! memory (P-15). And what a subscriber takes of its own is little.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{LONG, NEWEST, Stream, fill, meta, told, until};
 use crate::other::{Other, hear, tell};
 use crate::raw::RawPeer;
-use cuframes_mio::core::Timeouts;
+use cuframes_mio::core::{Policy, Timeouts};
 use cuframes_mio::{Publisher, Subscriber};
 use cuframes_testkit::vectors::vector;
 
@@ -67,6 +67,37 @@ fn child_shakes_hands() {
         }
         tell("done");
     }
+}
+
+#[test]
+#[ignore = "needs a process of its own: started by the test below"]
+fn child_weighs_a_subscriber() {
+    let (key, dir) = told();
+    let private = || {
+        let maps = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let lines = maps.lines().filter_map(|line| line.strip_prefix("Private_")?.split_once(':'));
+        lines.map(|(_, size)| size.trim().trim_end_matches(" kB").parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let before = private();
+    let mut subscriber = Subscriber::builder(key).mode(NEWEST).run_dir(dir).connect().unwrap();
+    let frame = subscriber.next(LONG).unwrap().expect("the one frame");
+    assert_eq!(frame.bytes().unwrap().len(), frame.len());
+    tell("ready");
+    tell(&(private().saturating_sub(before)).to_string());
+    let _ = hear();
+}
+
+#[test]
+fn a_subscriber_takes_3_mib_of_memory_of_its_own_at_most() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(4, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut claim = publisher.claim().unwrap();
+    fill(&mut claim);
+    claim.commit();
+    let mut subscriber = Other::start("handshakes::child_weighs_a_subscriber", &stream);
+    let kilobytes: u64 = subscriber.hear().parse().unwrap();
+    println!("a subscriber takes {kilobytes} kB of its own");
+    assert!(kilobytes <= 3 * 1024, "{kilobytes} kB");
 }
 
 /// Open descriptors, and kilobytes of memory.
