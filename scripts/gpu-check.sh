@@ -101,7 +101,7 @@ measure() {
   local name="$1, $2 nv12, $3 subscribers" start ok=true result=null
   start=$(now)
   if timeout --kill-after 5 60 "$prebuilt/cuframes" demo --json --backend "$1" --size "$2" --subscribers "$3" \
-    --frames 300 --policy strict-wait >"$work/demo" 2>"$work/err"; then
+    --frames $(($3 < 16 ? 300 : 150)) --policy strict-wait >"$work/demo" 2>"$work/err"; then
     result=$(cat "$work/demo")
   else
     ok=false
