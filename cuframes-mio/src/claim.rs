@@ -2,8 +2,7 @@
 
 use std::mem;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use cuframes_core::gpu::{EventHandle, Export};
 use cuframes_core::ring::Ticket;
@@ -12,8 +11,8 @@ use cuframes_core::{FrameMeta, Instant};
 
 use crate::clock;
 use crate::error::Error;
+use crate::held::{Held, PATIENCE};
 use crate::host::HostMemory;
-use crate::lock::lock;
 use crate::pen::{Pen, Pending};
 use crate::producer::{Frames, Producer};
 
@@ -148,13 +147,10 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
             // Everything was done when the calls that enqueued it returned.
             return Ok(self.commit_with(pts_ns, written_bytes));
         }
-        let Frames { backend, handle, event, .. } = &self.producer.frames;
-        if *handle != EventHandle::NONE {
-            // For plain v1 subscribers, who know nothing of our order (§5). Nothing is lost if it fails: the claim is dropped.
-            backend.record_event(stream, event).map_err(|error| Error::device(&self.producer.key, error))?;
-        }
+        // For plain v1 subscribers, who know nothing of our order (§5).
+        let records = self.producer.frames.handle != EventHandle::NONE;
         let written_bytes = written_bytes.min(self.meta().frame_size_bytes);
-        self.finish_on(stream, move |pending| pending.complete(pts_ns, written_bytes))
+        self.finish_on(stream, records, move |pending| pending.complete(pts_ns, written_bytes))
     }
 
     /// Gives the frame up when everything enqueued on `stream` until now is done; returns at once. As dropping it, but for a slot
@@ -165,34 +161,26 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
     pub fn cancel_on(mut self, stream: &B::Stream) -> Result<(), Error> {
         self.producer.here()?;
         if B::STREAMS {
-            self.finish_on(stream, drop)?;
+            self.finish_on(stream, false, drop)?;
         }
         Ok(())
     }
 
-    /// Lets `finish` have the frame when the device has come so far.
+    /// Lets `finish` have the frame when the device has come so far; before that, if it `records`, the event that says so.
     fn finish_on(
         &mut self,
         stream: &B::Stream,
+        records: bool,
         finish: impl FnOnce(Pending) + Send + 'static,
     ) -> Result<u64, Error> {
-        let Producer { shared, pen, frames, key, .. } = &mut *self.producer;
+        let Producer { shared, pen, frames: Frames { backend, event, .. }, key, .. } = &mut *self.producer;
         let (Pen::Shared(writer), Some(ticket)) = (pen, self.ticket.take()) else { return Ok(self.seq) };
-        let pending = Pending::new(Arc::clone(writer), Arc::clone(shared), ticket);
-        // Whoever takes it finishes it.
-        let held = Arc::new(Mutex::new(Some(pending)));
-        let theirs = Arc::clone(&held);
-        let notified = frames.backend.notify(
-            stream,
-            Box::new(move || {
-                if let Some(pending) = lock(&theirs).take() {
-                    finish(pending);
-                }
-            }),
-        );
+        let held = Held::new(Pending::new(Arc::clone(writer), Arc::clone(shared), ticket));
+        let recorded = if records { backend.record_event(stream, event) } else { Ok(()) };
+        let notified = recorded.and_then(|()| backend.notify(stream, held.when_done(finish)));
         notified.map(|()| self.seq).map_err(|error| {
-            let pending = lock(&held).take();
-            if frames.backend.synchronize(stream, PATIENCE).is_err() {
+            let pending = held.take();
+            if backend.synchronize(stream, PATIENCE).is_err() {
                 // What is enqueued may still write the slot: it is never used again.
                 mem::forget(pending);
             }
@@ -209,6 +197,3 @@ impl<B: Export<Fd = OwnedFd>> Drop for Claim<'_, B> {
         }
     }
 }
-
-/// How long a stream that could not be told may take to finish.
-const PATIENCE: Duration = Duration::from_secs(1);

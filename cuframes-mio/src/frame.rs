@@ -14,6 +14,7 @@ use cuframes_core::wire::subscribe::Unsubscribe;
 use cuframes_core::{FrameMeta, Instant, Key, SubscriberBit};
 
 use crate::error::Error;
+use crate::held::{Held, PATIENCE};
 use crate::host::HostMemory;
 use crate::lock::lock;
 use crate::shm::{MappedRegion, REGION_BYTES, Witness};
@@ -182,24 +183,18 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
             let _ = self.release();
             return Ok(());
         }
-        let failed = |error| Error::device(&key, error);
         reaper::start().map_err(|error| Error::system(&key, "start a thread", error))?;
-        // Whoever takes it gives the frame back.
-        let held = Arc::new(Mutex::new(Some(self)));
-        let theirs = Arc::clone(&held);
-        let give_back = move || {
-            if let Some(frame) = lock(&theirs).take() {
-                // We may be on a thread of the driver's, where nothing may be unmapped.
-                if let (_, Some(seat)) = frame.inner.release_apart() {
-                    reaper::hand_over(Box::new(seat));
-                }
+        let held = Held::new(self);
+        let give_back = held.when_done(|frame: Self| {
+            // We may be on a thread of the driver's, where nothing may be unmapped.
+            if let (_, Some(seat)) = frame.inner.release_apart() {
+                reaper::hand_over(Box::new(seat));
             }
-        };
-        let notified = backend.notify(stream, Box::new(give_back));
-        notified.map_err(|error| {
+        });
+        backend.notify(stream, give_back).map_err(|error| {
             let _ = backend.synchronize(stream, PATIENCE);
-            drop(lock(&held).take());
-            failed(error)
+            drop(held.take());
+            Error::device(&key, error)
         })
     }
 
@@ -319,6 +314,3 @@ impl Drop for Goodbye {
         }
     }
 }
-
-/// How long a stream that could not be told may take to finish.
-const PATIENCE: Duration = Duration::from_secs(1);

@@ -95,6 +95,7 @@ mod error;
 mod fdpass;
 mod frame;
 mod handover;
+mod held;
 mod host;
 mod listen;
 mod liveness;

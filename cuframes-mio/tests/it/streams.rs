@@ -352,19 +352,21 @@ fn a_slot_that_work_may_still_write_is_given_up_in_the_order_of_its_stream() {
 
 #[test]
 fn what_a_stream_may_still_write_when_it_fails_is_never_used_again() {
-    let stream = Stream::new();
-    let (device, mut publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
-    let work = device.stream();
-    work.hold();
-    let mut claim = publisher.claim().unwrap();
-    let slot = claim.slot();
-    claim.copy_in(&work, &picture(1)).unwrap();
-    device.fail(Call::Notify);
-    claim.commit_on(&work).unwrap_err();
-    for _ in 0..3 {
-        assert_ne!(publisher.claim().unwrap().slot(), slot);
+    for call in [Call::RecordEvent, Call::Notify] {
+        let stream = Stream::new();
+        let (device, mut publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
+        let work = device.stream();
+        work.hold();
+        let mut claim = publisher.claim().unwrap();
+        let slot = claim.slot();
+        claim.copy_in(&work, &picture(1)).unwrap();
+        device.fail(call);
+        claim.commit_on(&work).unwrap_err();
+        for _ in 0..3 {
+            assert_ne!(publisher.claim().unwrap().slot(), slot, "{call}");
+        }
+        work.end();
     }
-    work.end();
 }
 
 #[test]
