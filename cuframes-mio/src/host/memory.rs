@@ -37,7 +37,7 @@ impl HostMemory {
     }
 
     /// The error of a caller who gives `call` something that is not allowed.
-    fn misuse(&self, call: Call, name: &'static str, must: &'static str) -> HostError {
+    pub(super) fn misuse(&self, call: Call, name: &'static str, must: &'static str) -> HostError {
         let misuse = Misuse::Argument { name, must };
         HostError::new(call, Error::Misuse { key: self.key.clone(), misuse })
     }

@@ -41,12 +41,7 @@ pub enum HostOrMapping<M> {
 
 /// A call that failed, of [`HostMemory`] or of the device.
 #[derive(Debug)]
-pub struct HostOrError {
-    call: Call,
-    code: ErrorCode,
-    native: Option<i32>,
-    error: Box<dyn error::Error + Send + Sync>,
-}
+pub struct HostOrError(Box<dyn GpuError>);
 
 impl<B: Import<Fd = OwnedFd>> HostOr<B> {
     /// Host memory of stream `key`, or memory of the kinds for which `opens` is true, for which `open` opens the device. If
@@ -85,10 +80,8 @@ impl<B: Import<Fd = OwnedFd>> HostOr<B> {
         call: Call,
         stream: &'a Option<B::Stream>,
     ) -> Result<(&'a B, &'a B::Stream), HostOrError> {
-        self.device().zip(stream.as_ref()).ok_or_else(|| {
-            let error = "a frame in the memory of a device needs a stream of it".into();
-            HostOrError { call, code: ErrorCode::INVALID_ARGUMENT, native: None, error }
-        })
+        let on = self.device().zip(stream.as_ref());
+        on.ok_or_else(|| HostOrError::new(self.shared.host.misuse(call, "stream", "one of the device")))
     }
 }
 
@@ -215,32 +208,35 @@ impl<B: fmt::Debug> fmt::Debug for HostOr<B> {
 
 impl HostOrError {
     fn new(error: impl GpuError) -> Self {
-        Self { call: error.call(), code: error.code(), native: error.native(), error: Box::new(error) }
+        Self(Box::new(error))
     }
 
     /// The error of whoever failed, if `error` is one of ours.
     pub(crate) fn peel(error: Box<dyn error::Error + Send + Sync>) -> Box<dyn error::Error + Send + Sync> {
-        error.downcast::<Self>().map_or_else(|error| error, |error| error.error)
+        match error.downcast::<Self>() {
+            Ok(error) => error.0,
+            Err(error) => error,
+        }
     }
 }
 
 impl GpuError for HostOrError {
     fn call(&self) -> Call {
-        self.call
+        self.0.call()
     }
 
     fn code(&self) -> ErrorCode {
-        self.code
+        self.0.code()
     }
 
     fn native(&self) -> Option<i32> {
-        self.native
+        self.0.native()
     }
 }
 
 impl fmt::Display for HostOrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        fmt::Display::fmt(&self.0, f)
     }
 }
 
