@@ -107,7 +107,7 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
     /// As [`commit`](Self::commit), with a time stamp in nanoseconds and the number of valid bytes: all `frame_size_bytes`,
     /// or fewer for format BYTES (D-35).
     pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> u64 {
-        self.commit_at(clock::now(), pts_ns, written_bytes)
+        self.commit_at(clock::recent(), pts_ns, written_bytes)
     }
 
     fn commit_at(mut self, now: Instant, pts_ns: i64, written_bytes: u64) -> u64 {

@@ -17,7 +17,8 @@ pub struct PublisherStats {
     pub frames: u64,
     /// Numbers that were left out, because the slot that they belong to was leased: subscribers see gaps.
     pub skipped: u64,
-    /// How long ago the last frame was published; `None` before the first.
+    /// How long ago the last frame was published; `None` before the first. Up to 10 ms too long if its time stamp was the
+    /// caller's ([`commit_with`](crate::Claim::commit_with)), which costs no exact look at the clock.
     pub last_publish_age: Option<Duration>,
     /// Claims that had to wait for an acknowledgement (STRICT_WAIT), or failed for want of one.
     pub ack_stalls: u64,

@@ -323,7 +323,7 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         let seq = inner.seq().get();
         let lost = if resume_after == 0 { inner.lost() + thrown_away } else { seq - resume_after - 1 };
         self.idle_looks = 0;
-        self.pursuit.tally.frame(clock::now(), seq, lost);
+        self.pursuit.tally.frame(clock::recent(), seq, lost);
         Frame { inner, lost }
     }
 

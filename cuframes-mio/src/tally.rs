@@ -35,7 +35,7 @@ pub struct SubscriberStats {
     pub mapped_bytes: u64,
     /// Time since a new frame was last seen, which is when it was handed out; before the first one, since the first
     /// publisher was there. It grows while a publisher is silent, frozen or gone (P-7). It does not come from the
-    /// frame's `pts`, which may be of any clock.
+    /// frame's `pts`, which may be of any clock. Up to 10 ms too long: a frame costs no exact look at the clock.
     pub last_publish_age: Option<Duration>,
 }
 

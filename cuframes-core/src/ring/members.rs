@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 use core::array;
 use core::ops::RangeInclusive;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::config::{Features, SubscriberBit};
 use crate::shm::layout::SUBSCRIBERS;
@@ -30,6 +30,8 @@ pub struct Members<W> {
     accused: [W; 2],
     /// Per bit: the term that the accusation means.
     accused_term: [W; SUBSCRIBERS],
+    /// For fences.
+    scratch: W,
 }
 
 /// What a subscriber is evicted for (D-31).
@@ -54,7 +56,14 @@ impl<W: Word> Members<W> {
             term: array::from_fn(|_| W::new(0)),
             accused: array::from_fn(|_| W::new(0)),
             accused_term: array::from_fn(|_| W::new(0)),
+            scratch: W::new(0),
         })
+    }
+
+    /// What is stored before this is visible before anything is loaded after it.
+    #[inline]
+    pub(super) fn full_fence(&self) {
+        self.scratch.full_fence();
     }
 
     /// Bit per active subscriber.
@@ -104,7 +113,7 @@ impl<W: Word> Members<W> {
         // before that look, and then the subscriber was not promised that frame.
         let leasing = if features.contains(Features::LEASE) { bit.mask() << SUBSCRIBERS } else { 0 };
         self.active.fetch_or(bit.mask() | leasing, AcqRel);
-        W::fence(SeqCst);
+        self.full_fence();
         let initial = self.newest.load(Acquire);
         region.subscriber(bit.get().into()).last_seen_seq.store(initial, Relaxed);
         get(&self.joined, bit).store(initial, Release);

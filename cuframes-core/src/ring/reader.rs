@@ -1,7 +1,7 @@
 //! [`RingReader`]: a subscriber's end of the ring (§5.3, D-4, D-7, D-17, X-2, X-3, X-6).
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::frame::Frame;
 use super::seat::{Outside, Seat};
@@ -79,7 +79,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         let header = self.seat.region.header();
         // SYNC POINT: wake-up
         self.words().parked.store(1, Relaxed);
-        R::Word::fence(SeqCst);
+        self.seat.full_fence();
         if header.global_seq.load(Acquire) == self.looked {
             return true;
         }
@@ -125,7 +125,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             if !seat.set_lease(slot) {
                 return None;
             }
-            R::Word::fence(SeqCst);
+            self.seat.full_fence();
             if self.look_again(slot) != seq {
                 return self.give_up(slot);
             }

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::frame::FrameLost;
 use crate::config::{Features, RingSize, SubscriberBit};
@@ -76,6 +76,8 @@ pub struct Seat<R: Region, O> {
     done: R::Word,
     /// Bit per slot: a frame there is held under a lease. Our own copy, because others can write `lease_bitmap`.
     held: R::Word,
+    /// For fences.
+    scratch: R::Word,
 }
 
 impl<R: Region, O: Outside> Seat<R, O> {
@@ -106,6 +108,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
             detached: R::Word::new(0),
             done: R::Word::new(initial_seq),
             held: R::Word::new(0),
+            scratch: R::Word::new(0),
         };
         seat.region.subscriber(bit.get().into()).wake_mode.store(seat.wake_mode(), Release);
         Arc::new(seat)
@@ -139,6 +142,12 @@ impl<R: Region, O: Outside> Seat<R, O> {
         R::Word::fence(Acquire);
         said.state == subscriber_state::ACTIVE
             && self.outside.standing(self.bit).is_some_and(|said| said.term == self.term)
+    }
+
+    /// As [`Members::full_fence`](super::Members::full_fence).
+    #[inline]
+    pub(super) fn full_fence(&self) {
+        self.scratch.full_fence();
     }
 
     /// The region.
@@ -293,7 +302,7 @@ impl<R: Region, O: Outside> Seat<R, O> {
         if self.features.contains(Features::WAKE_HINT) {
             // SYNC POINT: publisher-wake-up. Either the parked writer's next claim sees what we did, or we see that it
             // parked.
-            R::Word::fence(SeqCst);
+            self.full_fence();
             if self.region.header().publisher_parked.load(Relaxed) == 1 {
                 self.outside.wake_publisher();
             }

@@ -4,7 +4,7 @@
 //! allocation, no system call. The numbers I1 to I7 and the SYNC POINTs are explained in [the module](super).
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::backlog::{Backlog, Stamp};
 use super::members::Members;
@@ -130,7 +130,7 @@ impl<R: Region> RingWriter<R> {
         self.parked = true;
         // SYNC POINT: publisher-wake-up. Either the next claim sees the release, or the reader sees this word.
         self.region.header().publisher_parked.store(1, Relaxed);
-        R::Word::fence(SeqCst);
+        self.members.full_fence();
     }
 
     /// Whether the writer is parked.
@@ -276,7 +276,7 @@ impl<R: Region> RingWriter<R> {
         let mut wake = 0;
         if frames != 0 {
             // SYNC POINT: wake-up, join. Whoever parks from here on sees the number; whoever parked before is seen.
-            R::Word::fence(SeqCst);
+            self.members.full_fence();
             wake = self.sleepers();
         }
         Committed { seq: Seq::new(seq).unwrap_or(Seq::FIRST), frames, wake }
@@ -300,7 +300,7 @@ impl<R: Region> RingWriter<R> {
         // before shows in the bitmap below. The membership is read after the bitmap: a lease of somebody who has just
         // joined counts.
         words.seq.store(INVALID_SEQ, Relaxed);
-        R::Word::fence(SeqCst);
+        self.members.full_fence();
         // SYNC POINT: release
         let leases = words.lease_bitmap.load(Acquire) & self.members.leasing();
         if leases != 0 {
