@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::held::{Held, PATIENCE};
 use crate::host::HostMemory;
 use crate::lock::lock;
+use crate::prefetch::{Access, prefetch};
 use crate::shm::{MappedRegion, REGION_BYTES, Witness};
 use crate::tally::{Common, Mapped};
 use crate::wake::EventFd;
@@ -284,6 +285,16 @@ impl<B: Import<Fd = OwnedFd>> Outside for Attachment<B> {
 
     fn is_here(&self) -> bool {
         self.mapped.common.home.is_here()
+    }
+
+    fn prefetch(&self, slot: usize) {
+        if let Some(witness) = &self.witness {
+            witness.prefetch(slot);
+        }
+        let Memory { backend, mappings, .. } = &self.memory;
+        if let Some(mapping) = mappings.get(slot).filter(|_| !B::STREAMS) {
+            prefetch(backend.mapping_ptr(mapping), Access::Read);
+        }
     }
 
     fn testimony(&self, slot: usize) -> Option<Testimony> {

@@ -105,6 +105,7 @@ mod name;
 mod pen;
 mod penalties;
 mod pollable;
+mod prefetch;
 mod processes;
 mod producer;
 mod publisher;

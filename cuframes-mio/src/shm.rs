@@ -24,6 +24,7 @@ use rustix::mm::{Advice, madvise};
 
 use crate::error::{Distrust, Error};
 use crate::memfd;
+use crate::prefetch::{Access, address, prefetch};
 
 /// A region in memory that other processes read and write too. It stays mapped until this is dropped, whatever happens
 /// to its file.
@@ -156,6 +157,12 @@ impl Witness {
         }
     }
 
+    /// Lets the processor fetch what it says about the frame in `slot`.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: usize) {
+        prefetch(address(&self.0.slot(slot).seq), Access::Read);
+    }
+
     /// What it says about who has `bit`.
     #[inline]
     pub(crate) fn standing(&self, bit: SubscriberBit) -> Standing {
@@ -180,6 +187,11 @@ impl Region for MappedRegion {
     #[inline]
     fn subscriber(&self, bit: usize) -> &SubscriberWords<AtomicU64> {
         self.words().subscriber(bit)
+    }
+
+    #[inline]
+    fn prefetch_lease(&self, index: usize) {
+        prefetch(address(&self.slot(index).lease_bitmap), Access::Write);
     }
 }
 

@@ -113,11 +113,12 @@ impl<R: Region, O: Outside> RingReader<R, O> {
     /// Takes frame `seq` if `slot` still has it.
     fn take(&self, seq: u64, slot: usize) -> Option<Frame<R, O>> {
         let seat = &self.seat;
+        // All that another processor has comes at once. Otherwise what is needed after the lease would come after it.
+        seat.region.prefetch_lease(slot);
+        seat.outside.prefetch(slot);
         let words = seat.region.slot(slot);
         let found = words.seq.load(Acquire);
         if seat.leases() {
-            // Looked at again below. So the witness comes from the writer's processor together with the slot, not after it.
-            let _ = seat.outside.testimony(slot);
             if found != seq && found != INVALID_SEQ {
                 return None;
             }

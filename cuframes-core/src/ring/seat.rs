@@ -29,6 +29,11 @@ pub trait Outside: fmt::Debug + Send + Sync {
     fn testimony(&self, _slot: usize) -> Option<Testimony> {
         None
     }
+    /// The frame in `slot` and its testimony are needed soon: a hint, as [`Region::prefetch_lease`].
+    #[inline]
+    fn prefetch(&self, slot: usize) {
+        let _ = slot;
+    }
     /// What the publisher says there about who has `bit`; as [`testimony`](Self::testimony).
     fn standing(&self, _bit: SubscriberBit) -> Option<Standing> {
         None

@@ -279,6 +279,8 @@ impl<R: Region> RingWriter<R> {
             self.members.full_fence();
             wake = self.sleepers();
         }
+        // Readers have written what the next claim looks at. It comes while nobody waits for it.
+        self.region.prefetch_lease(slot_of(seq + 1, self.ring_size));
         Committed { seq: Seq::new(seq).unwrap_or(Seq::FIRST), frames, wake }
     }
 

@@ -16,6 +16,11 @@ pub trait Region: fmt::Debug + Send + Sync {
     fn slot(&self, index: usize) -> &SlotWords<Self::Word>;
     /// The subscriber slot of `bit`, modulo 32.
     fn subscriber(&self, bit: usize) -> &SubscriberWords<Self::Word>;
+    /// `lease_bitmap` of slot `index`, modulo 16, is needed soon, to be written: a hint, which changes nothing.
+    #[inline]
+    fn prefetch_lease(&self, index: usize) {
+        let _ = index;
+    }
 }
 
 impl<W: Word> Region for RegionWords<W> {
@@ -55,5 +60,10 @@ impl<R: Region + ?Sized> Region for Arc<R> {
     #[inline]
     fn subscriber(&self, bit: usize) -> &SubscriberWords<R::Word> {
         (**self).subscriber(bit)
+    }
+
+    #[inline]
+    fn prefetch_lease(&self, index: usize) {
+        (**self).prefetch_lease(index);
     }
 }
