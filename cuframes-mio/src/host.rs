@@ -5,6 +5,7 @@
 //! nothing on trust but one thing: that the publisher leaves a leased frame alone. [`HostMemory`] is both of them
 //! as a backend.
 
+mod copy;
 mod memory;
 mod or;
 
@@ -21,6 +22,7 @@ use cuframes_core::{Key, Misuse, RingSize, Violation};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::param::page_size;
 
+use self::copy::Route;
 use crate::error::Error;
 use crate::memfd;
 use crate::shm::to_u64;
@@ -37,6 +39,7 @@ pub struct HostPool {
     /// Bytes from one slot to the next: a multiple of the page size.
     stride: usize,
     slots: usize,
+    route: Route,
 }
 
 impl HostPool {
@@ -60,7 +63,7 @@ impl HostPool {
         let (fd, path) = memfd::create(&format!("cuframes-{key}"), len)?;
         let map = MmapOptions::new().len(len).map_raw(&fd).map_err(|error| Error::io("map", &path, error))?;
         memfd::seal(&fd, &path)?;
-        Ok(Self { fd, map, frame_size, stride, slots })
+        Ok(Self { fd, map, frame_size, stride, slots, route: Route::of_ring(len) })
     }
 
     /// The memory, for subscribers (`EVENT_FD` with purpose 3).

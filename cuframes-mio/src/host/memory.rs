@@ -14,6 +14,7 @@ use cuframes_core::wire::control::EventFd;
 use cuframes_core::wire::{FdPurpose, MessageType};
 use cuframes_core::{Backend, Key, Misuse, RingSize, Violation};
 
+use super::copy::copy;
 use super::{HostPool, HostView};
 use crate::error::Error;
 
@@ -127,9 +128,10 @@ impl Export for HostMemory {
 
     fn copy_in(&self, (): &(), pool: &mut HostPool, slot: usize, bytes: &[u8]) -> Result<(), HostError> {
         self.check_slot(Call::CopyIn, pool, slot)?;
+        let route = pool.route;
         match pool.slot_bytes_mut(slot).get_mut(..bytes.len()) {
             Some(frame) => {
-                frame.copy_from_slice(bytes);
+                copy(route, frame, bytes);
                 Ok(())
             }
             None => Err(self.misuse(Call::CopyIn, "bytes", "at most as long as a frame")),
