@@ -61,7 +61,12 @@ impl HostPool {
         })?;
 
         let (fd, path) = memfd::create(&format!("cuframes-{key}"), len)?;
-        let map = MmapOptions::new().len(len).map_raw(&fd).map_err(|error| Error::io("map", &path, error))?;
+        // All at once, not page by page when the first frames are written.
+        let map = MmapOptions::new()
+            .len(len)
+            .populate()
+            .map_raw(&fd)
+            .map_err(|error| Error::io("map", &path, error))?;
         memfd::seal(&fd, &path)?;
         Ok(Self { fd, map, frame_size, stride, slots, route: Route::of_ring(len) })
     }

@@ -1,6 +1,7 @@
 //! With a subscriber that is awake, claiming and committing makes no system call and allocates nothing; nor does taking
 //! and releasing a frame.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use crate::common::{LONG, NEWEST, Running, STRICT, Stream, meta, told};
-use cuframes_mio::core::{Key, Policy, RingSize};
+use cuframes_mio::core::{Format, FrameMeta, Key, Policy, RingSize};
 use cuframes_mio::{Publisher, Reconnect, ServedPublisher, Subscriber};
 
 const FRAMES: u64 = 1000;
@@ -54,6 +55,29 @@ fn publishing_allocates_nothing() {
         let allocations = allocation_counter::measure(publish);
         assert_eq!(allocations.count_total, 0);
     });
+}
+
+#[test]
+fn the_first_frames_cost_no_page_faults() {
+    let stream = Stream::new();
+    let meta = FrameMeta::new(Format::BYTES, 1 << 20, 1).unwrap();
+    let publisher = Publisher::builder(stream.key.clone(), meta).run_dir(stream.dir.path());
+    let mut publisher = publisher.ring_size(RingSize::new(4).unwrap()).create().unwrap().serve().unwrap();
+    let before = page_faults();
+    for _ in 0..4 {
+        let mut claim = publisher.claim().unwrap();
+        claim.bytes_mut().fill(1);
+        claim.commit();
+    }
+    // There are 256 pages in each frame.
+    assert!(page_faults() - before < 256);
+}
+
+/// Those of this thread that read nothing from a disk.
+fn page_faults() -> u64 {
+    let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // The name in parentheses may have spaces in it; field 3 comes after it.
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
 }
 
 #[test]
