@@ -34,11 +34,13 @@ pub struct Options {
     pub jobs: Vec<Job>,
     /// Whether it is to be over soon: figures are no good then.
     pub quick: bool,
+    /// How long one cell may take: a case, on one contender, in one round.
+    pub cell_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rounds: 5, jobs: Job::ALL.into(), quick: false }
+        Self { rounds: 5, jobs: Job::ALL.into(), quick: false, cell_timeout: Duration::from_secs(120) }
     }
 }
 
@@ -123,7 +125,7 @@ pub fn run_watched(
             dir: place.path().join(name(place.path(), done)),
             cpus: if pin::is_possible(&cpus) && case.job() != Job::Flow { cpus.clone() } else { Vec::new() },
         };
-        let result = perform(&brief, watch);
+        let result = perform(&brief, options.cell_timeout, watch);
         sweep(&brief.dir);
         match result {
             Some(result) => {
@@ -183,7 +185,7 @@ fn part(contenders: &[Contender], brief: &Brief) -> Result<Part, Failure> {
 }
 
 /// Runs a cell. `None` if it was cut short because the measurement is over.
-fn perform(brief: &Brief, watch: &mut dyn Watch) -> Option<Result<Vec<Figure>, String>> {
+fn perform(brief: &Brief, timeout: Duration, watch: &mut dyn Watch) -> Option<Result<Vec<Figure>, String>> {
     let start = || -> Result<Child, Failure> {
         DirBuilder::new().mode(0o700).create(&brief.dir)?;
         Ok(again(LEAD, brief)?.spawn()?)
@@ -207,7 +209,7 @@ fn perform(brief: &Brief, watch: &mut dyn Watch) -> Option<Result<Vec<Figure>, S
         let _ = stderr.map(|stderr| stderr.take(MOST_COMPLAINTS).read_to_end(&mut text));
         String::from_utf8_lossy(&text).trim().to_string()
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + timeout;
     let answer = loop {
         match answers.recv_timeout(STEP) {
             Ok(answer) => break answer,
@@ -218,7 +220,7 @@ fn perform(brief: &Brief, watch: &mut dyn Watch) -> Option<Result<Vec<Figure>, S
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
                 end(&mut child);
-                return Some(Err(format!("no result in {PATIENCE:?}")));
+                return Some(Err(format!("no result in {timeout:?}")));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -270,8 +272,6 @@ impl Watch for Unwatched {
 
 const PREFIX: &str = "cuframes-bench-";
 const STEP: Duration = Duration::from_millis(20);
-/// How long a cell may take.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of what a process says about its end.

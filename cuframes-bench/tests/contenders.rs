@@ -12,7 +12,7 @@
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use cuframes_bench::system::{Failure, Setup, System, Wait};
 use cuframes_bench::{Contender, Job, Options, run, run_if_asked};
@@ -25,32 +25,46 @@ struct Closed;
 #[derive(Debug)]
 struct Panicky;
 
-impl System for Closed {
-    const NAME: &'static str = "closed";
+/// Its writer is never open.
+#[derive(Debug)]
+struct Stuck;
 
-    type Writer = ();
-    type Reader = ();
+macro_rules! without_a_writer {
+    ($system:ident, $name:literal, $open:expr) => {
+        impl System for $system {
+            const NAME: &'static str = $name;
 
-    fn writer(_setup: &Setup) -> Result<(), Failure> {
-        Err("it is closed".into())
-    }
+            type Writer = ();
+            type Reader = ();
 
-    fn wait_for_readers(_writer: &mut (), _setup: &Setup, _timeout: Duration) -> Result<(), Failure> {
-        Ok(())
-    }
+            fn writer(_setup: &Setup) -> Result<(), Failure> {
+                $open
+            }
 
-    fn write(_writer: &mut (), _fill: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
-        Ok(())
-    }
+            fn wait_for_readers(_writer: &mut (), _setup: &Setup, _timeout: Duration) -> Result<(), Failure> {
+                Ok(())
+            }
 
-    fn reader(_setup: &Setup, _index: usize) -> Result<(), Failure> {
-        Ok(())
-    }
+            fn write(_writer: &mut (), _fill: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
+                Ok(())
+            }
 
-    fn read<T>(_: &mut (), _: Wait, _: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Failure> {
-        Ok(None)
-    }
+            fn reader(_setup: &Setup, _index: usize) -> Result<(), Failure> {
+                Ok(())
+            }
+
+            fn read<T>(_: &mut (), _: Wait, _: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Failure> {
+                Ok(None)
+            }
+        }
+    };
 }
+
+without_a_writer!(Closed, "closed", Err("it is closed".into()));
+without_a_writer!(Stuck, "stuck", {
+    thread::sleep(Duration::MAX);
+    Ok(())
+});
 
 impl System for Panicky {
     const NAME: &'static str = "panicky";
@@ -87,13 +101,15 @@ impl System for Panicky {
 }
 
 fn main() -> ExitCode {
+    let [floor, cuframes] = [Contender::floor(), Contender::cuframes()];
     let contenders =
-        [Contender::floor(), Contender::of::<Closed>(), Contender::of::<Panicky>(), Contender::cuframes()];
+        [floor, Contender::of::<Closed>(), Contender::of::<Panicky>(), Contender::of::<Stuck>(), cuframes];
     if let Some(code) = run_if_asked(&contenders) {
         return code;
     }
     if env::args().nth(1).as_deref() == Some("measure") {
         contenders_that_fail_are_reported_and_the_others_are_measured(&contenders);
+        println!("test contenders_that_fail_are_reported_and_the_others_are_measured ... ok");
         return ExitCode::SUCCESS;
     }
     // With a directory for temporary files of its own.
@@ -101,7 +117,6 @@ fn main() -> ExitCode {
     let mut command = Command::new(env::current_exe().unwrap());
     let status = command.arg("measure").env("TMPDIR", dir.path()).status().unwrap();
     assert!(status.success(), "{status}");
-    println!("test contenders_that_fail_are_reported_and_the_others_are_measured ... ok");
     ExitCode::SUCCESS
 }
 
@@ -110,6 +125,7 @@ fn contenders_that_fail_are_reported_and_the_others_are_measured(contenders: &[C
     options.rounds = 2;
     options.jobs = vec![Job::Wake];
     options.quick = true;
+    options.cell_timeout = Duration::from_secs(10);
     let report = run(contenders, &options).unwrap();
     assert!(!report.is_complete());
     let reasons = |system: &str| {
@@ -119,7 +135,8 @@ fn contenders_that_fail_are_reported_and_the_others_are_measured(contenders: &[C
     let twice = |reason: &str| [(1, reason.to_string()), (2, reason.to_string())];
     assert_eq!(reasons("closed"), twice("it is closed"));
     assert_eq!(reasons("panicky"), twice("reader 0 has ended without a word"));
-    assert_eq!(report.failures.len(), 4, "{report}");
+    assert_eq!(reasons("stuck"), twice("no result in 10s"));
+    assert_eq!(report.failures.len(), 6, "{report}");
     for row in &report.rows {
         let figures = row.systems.iter().map(|entry| {
             let (figure, ratio) = (entry.figure.is_some(), entry.ratio.is_some());
@@ -129,6 +146,7 @@ fn contenders_that_fail_are_reported_and_the_others_are_measured(contenders: &[C
             ("floor", true, false),
             ("closed", false, false),
             ("panicky", false, false),
+            ("stuck", false, false),
             ("cuframes", true, true),
         ];
         assert_eq!(figures.collect::<Vec<_>>(), expected, "{row:?}");
