@@ -3,6 +3,7 @@
 //! Pairs of 32-bit fields share one word: the first is the low half (little-endian). `slots` always has 16 entries (D-1).
 
 use core::array;
+use core::iter;
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -141,74 +142,77 @@ impl<W: Word> RegionWords<W> {
     /// A region as fresh memory: all zero.
     #[must_use]
     pub fn zeroed() -> Self {
+        Self::of(&mut iter::repeat(0))
+    }
+
+    /// A region of these values, in the order of the words; zero where there are no more.
+    #[must_use]
+    pub fn of(values: &mut impl Iterator<Item = u64>) -> Self {
         Self {
-            header: HeaderWords::zeroed(),
-            slots: array::from_fn(|_| SlotWords::zeroed()),
-            subscribers: array::from_fn(|_| SubscriberWords::zeroed()),
+            header: HeaderWords::of(values),
+            slots: array::from_fn(|_| SlotWords::of(values)),
+            subscribers: array::from_fn(|_| SubscriberWords::of(values)),
         }
     }
 }
 
 impl<W: Word> HeaderWords<W> {
-    /// A header of zeros.
-    #[must_use]
-    pub fn zeroed() -> Self {
+    /// These values, in the order of the words; zero where there are no more.
+    fn of(values: &mut impl Iterator<Item = u64>) -> Self {
         Self {
-            magic_version: W::new(0),
-            lib_major_minor: W::new(0),
-            lib_patch: W::new(0),
-            producer_pid: W::new(0),
-            ring_size: W::new(0),
-            ownership_mode: W::new(0),
-            policy: W::new(0),
-            max_subscribers: W::new(0),
-            meta: zeros(),
-            ipc_event_handle: zeros(),
-            global_seq: W::new(0),
-            subscriber_bitmap: W::new(0),
-            shutdown_flag: W::new(0),
-            features: W::new(0),
-            backend: W::new(0),
-            epoch: W::new(0),
-            publisher_parked: W::new(0),
-            reserved_b: W::new(0),
+            magic_version: next(values),
+            lib_major_minor: next(values),
+            lib_patch: next(values),
+            producer_pid: next(values),
+            ring_size: next(values),
+            ownership_mode: next(values),
+            policy: next(values),
+            max_subscribers: next(values),
+            meta: nexts(values),
+            ipc_event_handle: nexts(values),
+            global_seq: next(values),
+            subscriber_bitmap: next(values),
+            shutdown_flag: next(values),
+            features: next(values),
+            backend: next(values),
+            epoch: next(values),
+            publisher_parked: next(values),
+            reserved_b: next(values),
         }
     }
 }
 
 impl<W: Word> SlotWords<W> {
-    /// A slot of zeros.
-    #[must_use]
-    pub fn zeroed() -> Self {
+    /// These values, in the order of the words; zero where there are no more.
+    fn of(values: &mut impl Iterator<Item = u64>) -> Self {
         Self {
-            seq: W::new(0),
-            pts_ns: W::new(0),
-            ack_bitmap: W::new(0),
-            written_bytes: W::new(0),
-            mem_handle: zeros(),
-            cuda_ptr_external: zeros(),
-            lease_bitmap: W::new(0),
-            reserved_a: W::new(0),
-            mem_offset: W::new(0),
-            reserved_b: zeros(),
+            seq: next(values),
+            pts_ns: next(values),
+            ack_bitmap: next(values),
+            written_bytes: next(values),
+            mem_handle: nexts(values),
+            cuda_ptr_external: nexts(values),
+            lease_bitmap: next(values),
+            reserved_a: next(values),
+            mem_offset: next(values),
+            reserved_b: nexts(values),
         }
     }
 }
 
 impl<W: Word> SubscriberWords<W> {
-    /// A subscriber slot of zeros.
-    #[must_use]
-    pub fn zeroed() -> Self {
+    /// These values, in the order of the words; zero where there are no more.
+    fn of(values: &mut impl Iterator<Item = u64>) -> Self {
         Self {
-            state: W::new(0),
-            consumer_pid: W::new(0),
-            last_seen_seq: W::new(0),
-            last_ack_ns: W::new(0),
-            consumer_name: zeros(),
-            wake_mode: W::new(0),
-            parked: W::new(0),
-            term: W::new(0),
-            reserved: zeros(),
+            state: next(values),
+            consumer_pid: next(values),
+            last_seen_seq: next(values),
+            last_ack_ns: next(values),
+            consumer_name: nexts(values),
+            wake_mode: next(values),
+            parked: next(values),
+            term: next(values),
+            reserved: nexts(values),
         }
     }
 }
@@ -244,7 +248,7 @@ pub(crate) fn restore_bytes<W: Word, const N: usize>(words: &[W; N], bytes: &[u8
 /// Little-endian bytes as the values of words, and zeros after them.
 fn values(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let mut chunks = bytes.chunks(size_of::<u64>());
-    core::iter::repeat_with(move || {
+    iter::repeat_with(move || {
         let mut value = [0; size_of::<u64>()];
         for (to, from) in value.iter_mut().zip(chunks.next().unwrap_or_default()) {
             *to = *from;
@@ -253,8 +257,12 @@ fn values(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-fn zeros<W: Word, const N: usize>() -> [W; N] {
-    array::from_fn(|_| W::new(0))
+fn next<W: Word>(values: &mut impl Iterator<Item = u64>) -> W {
+    W::new(values.next().unwrap_or(0))
+}
+
+fn nexts<W: Word, const N: usize>(values: &mut impl Iterator<Item = u64>) -> [W; N] {
+    array::from_fn(|_| next(values))
 }
 
 /// Asserts a structure's offsets, in the document's order, and its size.
