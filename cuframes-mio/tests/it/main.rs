@@ -29,6 +29,7 @@ mod limits;
 mod loops;
 mod lost;
 mod namespaces;
+mod observe;
 mod other;
 mod processes;
 mod raw;
