@@ -16,8 +16,10 @@ use crate::error::{Place, Problem, Violation};
 use crate::number::to_u64;
 
 mod faults;
+mod words;
 
-pub use faults::Fault;
+pub use faults::{Fault, Part};
+pub use words::NamedWord;
 
 /// A copy of a region.
 #[derive(Debug)]

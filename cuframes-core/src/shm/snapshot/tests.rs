@@ -59,7 +59,15 @@ fn every_word_is_where_the_document_puts_it() {
     for (offset, word) in (0_u64..).step_by(8).zip(bytes.chunks_exact_mut(8)) {
         word.copy_from_slice(&offset.to_le_bytes());
     }
-    let Snapshot { words } = Snapshot::of(&bytes).unwrap();
+    let snapshot = Snapshot::of(&bytes).unwrap();
+    let named = snapshot.words();
+    assert_eq!(named.len() * 8, REGION_SIZE);
+    for (offset, word) in (0..).step_by(8).zip(&named) {
+        assert_eq!((word.offset, word.value), (offset, to_u64(offset)), "{word:?}");
+    }
+    assert_eq!((named[24].field, named[24].of), ("global_seq", None));
+    assert_eq!((named[32 + 24].field, named[32 + 24].of), ("seq", Some((Part::Slot, 1))));
+    let Snapshot { words } = snapshot;
     assert_eq!(words.header.magic_version.load(Relaxed), 0);
     assert_eq!(words.header.meta[7].load(Relaxed), 0x78);
     assert_eq!(words.header.global_seq.load(Relaxed), 0xC0);
