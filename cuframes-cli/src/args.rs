@@ -16,6 +16,14 @@ use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
 use crate::rate::Rate;
+use generate::{COMPLETIONS_EXAMPLES, MAN_EXAMPLES};
+use look::{INSPECT_EXAMPLES, LS_EXAMPLES};
+
+pub(crate) use generate::{CompletionsArgs, ManArgs};
+pub(crate) use look::{InspectArgs, LsArgs};
+
+mod generate;
+mod look;
 
 /// Share video frames between processes on one host, without copying them.
 #[derive(Parser, Debug)]
@@ -43,6 +51,18 @@ pub(crate) enum Command {
     /// Measure latency, cost and throughput on this machine, next to the least that they can be
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// List the streams of this machine, and how they are
+    #[command(after_help = LS_EXAMPLES)]
+    Ls(LsArgs),
+    /// Tell everything that a stream's region says, and what in it breaks the protocol
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
+    /// Write a script that completes commands and options in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write the manual
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 #[derive(Args, Debug)]
@@ -353,7 +373,8 @@ const EXAMPLES: &str = "\
 EXAMPLES:
   cuframes demo
   cuframes publish cam0 --pattern bars
-  cuframes subscribe cam0 --frames 100";
+  cuframes subscribe cam0 --frames 100
+  cuframes ls";
 
 const DEMO_EXAMPLES: &str = "\
 EXAMPLES:

@@ -9,6 +9,9 @@ mod console;
 mod convert;
 mod demo;
 mod error;
+mod generate;
+mod inspect;
+mod ls;
 mod memory;
 mod output;
 mod pattern;
@@ -20,6 +23,7 @@ mod sink;
 mod source;
 mod stats;
 mod subscribe;
+mod survey;
 mod worker;
 
 use std::process::ExitCode;
@@ -63,6 +67,10 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Publish(args) => publish::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Ls(args) => ls::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Inspect(args) => inspect::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Completions(args) => generate::completions(args, &Signals::install(Later::Ends)?, console),
+        Command::Man(args) => generate::man(args, &Signals::install(Later::Ends)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

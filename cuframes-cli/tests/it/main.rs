@@ -15,6 +15,7 @@ mod demo;
 mod ends;
 mod errors;
 mod hangs;
+mod look;
 mod reconnect;
 mod stage;
 mod videos;
