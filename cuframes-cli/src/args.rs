@@ -17,10 +17,10 @@ use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
 use crate::rate::Rate;
 use generate::{COMPLETIONS_EXAMPLES, MAN_EXAMPLES};
-use look::{INSPECT_EXAMPLES, LS_EXAMPLES};
+use look::{GC_EXAMPLES, INSPECT_EXAMPLES, LS_EXAMPLES};
 
 pub(crate) use generate::{CompletionsArgs, ManArgs};
-pub(crate) use look::{InspectArgs, LsArgs};
+pub(crate) use look::{GcArgs, InspectArgs, LsArgs};
 
 mod generate;
 mod look;
@@ -57,6 +57,9 @@ pub(crate) enum Command {
     /// Tell everything that a stream's region says, and what in it breaks the protocol
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
+    /// Remove what publishers that died have left
+    #[command(after_help = GC_EXAMPLES)]
+    Gc(GcArgs),
     /// Write a script that completes commands and options in a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),

@@ -9,6 +9,7 @@ mod console;
 mod convert;
 mod demo;
 mod error;
+mod gc;
 mod generate;
 mod inspect;
 mod ls;
@@ -69,6 +70,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Ls(args) => ls::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Inspect(args) => inspect::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Gc(args) => gc::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Completions(args) => generate::completions(args, &Signals::install(Later::Ends)?, console),
         Command::Man(args) => generate::man(args, &Signals::install(Later::Ends)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),

@@ -147,6 +147,7 @@ pub use publisher::Publisher;
 pub use reconnect::{Reconnect, StreamEvent};
 pub use served::{NotEnough, ServedPublisher};
 pub use shared::{Leave, MemberEvent};
+pub use stale::remove_leftovers;
 pub use stats::{Departures, PublisherStats, Refusals};
 pub use subscriber::Subscriber;
 pub use tally::SubscriberStats;

@@ -339,7 +339,10 @@ fn epoch_and_pid(file: &File) -> Option<(u64, u64)> {
     is_region.then_some((epoch, pid))
 }
 
+mod leftovers;
 mod region_lock;
+
+pub use leftovers::remove_leftovers;
 
 #[cfg(test)]
 mod tests;

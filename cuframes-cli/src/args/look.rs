@@ -1,4 +1,4 @@
-//! Arguments of the commands that look at streams: `ls` and `inspect`.
+//! Arguments of the commands that look at streams, and at what is left of them: `ls`, `inspect` and `gc`.
 
 use std::time::Duration;
 
@@ -29,6 +29,19 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct GcArgs {
+    /// Only what is left of these streams [default: of all]
+    #[arg(value_name = "KEY")]
+    pub(crate) keys: Vec<Key>,
+    /// Say what would be removed, and remove nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 pub(crate) const LS_EXAMPLES: &str = "\
 EXAMPLES:
   cuframes ls
@@ -52,3 +65,13 @@ EXAMPLES:
 LAG is how many frames a subscriber is behind; LEASES are the frames that it holds. Warnings name the words that break the \
 protocol, twice in a row.
 Nothing is written, locked or connected to. The exit code is 1 if there is no such stream, or its region can't be read.";
+
+pub(crate) const GC_EXAMPLES: &str = "\
+EXAMPLES:
+  cuframes gc --dry-run
+  cuframes gc
+  cuframes gc cam0
+
+Removes the sockets and regions of publishers that are dead, as the next publisher of that name would. Whether one is dead is \
+decided by taking its locks; what lives, or may live, is left alone, and so is what is no region of a stream.
+The exit code is 1 if something could not be removed.";

@@ -1,4 +1,4 @@
-//! `ls` and `inspect` tell how streams are, and `completions` and `man` how commands are called.
+//! `ls` and `inspect` tell how streams are, `gc` removes what is left of them, and `completions` and `man` how commands are called.
 
 use std::fs;
 
@@ -127,6 +127,33 @@ fn a_stream_that_is_not_there_is_one_line_and_a_failure() {
     let ended = stage.run("ls --window 0 --run-dir DIR/file");
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("not a directory"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_a_killed_publisher_left_is_removed_and_what_lives_is_not() {
+    let stage = Stage::new();
+    let mut publisher = stage.start("publish KEY --pattern seq --size 64x32 --fps 50");
+    wait_until("the stream to flow", || state(&stage).as_deref() == Some("live"));
+    assert_eq!(stage.run("gc KEY").stdout, "nothing is left of streams that ended\n");
+    assert_eq!(state(&stage).as_deref(), Some("live"));
+    publisher.child().kill().unwrap();
+    publisher.child().wait().unwrap();
+
+    let socket = stage.run_dir().join(format!("{}.sock", stage.key));
+    let region = format!("/dev/shm/cuframes-{}", stage.key);
+    let ended = stage.run("gc --dry-run KEY");
+    let key = &stage.key;
+    let would = format!("{key}: would remove {region}\n{key}: would remove {}\n", socket.display());
+    assert_eq!((ended.status.code(), ended.stdout), (Some(0), would));
+    assert_eq!(stage.leftovers().len(), 3);
+
+    let ended = stage.run("gc KEY --json");
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let files = serde_json::json!([socket, region, format!("{region}.lock")]);
+    assert_eq!(report["streams"], serde_json::json!([{"key": key, "files": files, "error": null}]));
+    assert_eq!(stage.leftovers(), [""; 0].map(std::path::PathBuf::from));
+    assert_eq!(state(&stage), None);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread;
 
 use cuframes_mio::core::Policy;
 use cuframes_mio::core::shm::Snapshot;
-use cuframes_mio::{Error, Liveness, Observer, Sighting};
+use cuframes_mio::{Error, Liveness, Observer, Sighting, remove_leftovers};
 
 use crate::common::{LONG, NEWEST, Stream, until};
 use crate::other::Other;
@@ -200,6 +200,37 @@ fn another_implementations_publisher_lives_as_long_as_its_process() {
     assert_eq!(with(0, child.id()), Liveness::Dead);
     assert_eq!(with(0, 0), Liveness::Unknown);
     assert_eq!(with(7, std::process::id()), Liveness::Dead, "ours holds a lock while it lives");
+}
+
+#[test]
+fn only_what_the_dead_have_left_is_removed() {
+    let stream = Stream::new();
+    let remove = || remove_leftovers(&stream.key, Some(stream.dir.path()));
+    assert_eq!(remove().unwrap(), [""; 0].map(PathBuf::from));
+    let publisher = Other::start("processes::child_publishes", &stream);
+    until("it to publish", || sight(&stream).is_some_and(|seen| newest(&seen) > 0));
+    assert!(matches!(remove(), Err(Error::AlreadyExists { .. })));
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    assert!(subscriber.next(LONG).unwrap().is_some(), "it goes on");
+    publisher.kill();
+
+    let region = Region::of(&stream);
+    let socket = stream.dir.path().join(stream.key.socket_file());
+    let lock = region.0.with_file_name(stream.key.region_lock_file());
+    assert_eq!(remove().unwrap(), [socket, region.0.clone(), lock]);
+    assert!(sight(&stream).is_none());
+
+    // A publisher of another implementation takes no lock; what is no region is nobody's to remove.
+    let other = Stream::new();
+    let publisher = other.publisher(2, Policy::DROP_OLDEST).create().unwrap();
+    let mut bytes = fs::read(&Region::of(&other).0).unwrap();
+    drop(publisher);
+    bytes[0xE8..0xF0].fill(0);
+    for bytes in [&bytes[..], b"junk"] {
+        fs::write(&region.0, bytes).unwrap();
+        assert!(matches!(remove(), Err(Error::AlreadyExists { .. })));
+        assert_eq!(fs::read(&region.0).unwrap(), bytes);
+    }
 }
 
 #[test]
