@@ -16,12 +16,15 @@ use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
 use crate::rate::Rate;
+use doctor::DOCTOR_EXAMPLES;
 use generate::{COMPLETIONS_EXAMPLES, MAN_EXAMPLES};
 use look::{GC_EXAMPLES, INSPECT_EXAMPLES, LS_EXAMPLES};
 
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use generate::{CompletionsArgs, ManArgs};
 pub(crate) use look::{GcArgs, InspectArgs, LsArgs};
 
+mod doctor;
 mod generate;
 mod look;
 
@@ -60,6 +63,9 @@ pub(crate) enum Command {
     /// Remove what publishers that died have left
     #[command(after_help = GC_EXAMPLES)]
     Gc(GcArgs),
+    /// Find out whether streams can work on this machine, and what to do where they can't
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
     /// Write a script that completes commands and options in a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),

@@ -8,6 +8,7 @@ mod bench;
 mod console;
 mod convert;
 mod demo;
+mod doctor;
 mod error;
 mod gc;
 mod generate;
@@ -38,6 +39,7 @@ use crate::error::{Failure, failed};
 use crate::signals::{Later, Signals};
 
 fn main() -> ExitCode {
+    cuframes_cuda::probe::run_child_if_asked();
     if let Some(code) = cuframes_bench::run_if_asked(&bench::CONTENDERS) {
         return code;
     }
@@ -71,6 +73,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Ls(args) => ls::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Inspect(args) => inspect::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Gc(args) => gc::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Doctor(args) => doctor::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Completions(args) => generate::completions(args, &Signals::install(Later::Ends)?, console),
         Command::Man(args) => generate::man(args, &Signals::install(Later::Ends)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),

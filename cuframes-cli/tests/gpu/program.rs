@@ -67,6 +67,23 @@ fn has_real_driver() -> bool {
 }
 
 #[test]
+fn the_doctor_tries_both_ways_to_share_the_memory_of_each_gpu() {
+    let machine = Machine::new(true);
+    let output = machine.run("doctor");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    for part in [
+        "driver for CUDA",
+        "GPU 0 over descriptors works: --backend cuda-vmm",
+        "GPU 0 over IPC handles works: --backend cuda",
+    ] {
+        let squeezed: Vec<_> = text.split_whitespace().collect();
+        assert!(squeezed.join(" ").contains(part), "{part} is not in\n{text}");
+    }
+    machine.check();
+}
+
+#[test]
 fn a_demo_runs_in_every_kind_of_memory() {
     let machine = Machine::new(true);
     for (backend, memory) in [

@@ -12,6 +12,7 @@
 mod bench;
 mod blocked;
 mod demo;
+mod doctor;
 mod ends;
 mod errors;
 mod hangs;

@@ -1,0 +1,52 @@
+//! `doctor` tells what works on a machine by trying it, and what to do about what doesn't.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::stage::{Process, Stage};
+
+fn check<'a>(report: &'a Value, what: &str) -> &'a Value {
+    let checks = report["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["what"] == what).unwrap_or_else(|| panic!("no {what} in {report}"))
+}
+
+#[test]
+fn on_a_machine_where_tests_run_streams_work() {
+    let stage = Stage::new();
+    let ended = stage.run("doctor --json");
+    assert!(ended.status.success(), "{}{}", ended.stdout, ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["problems"], 0, "{report}");
+    for what in ["/dev/shm", "open files", "kernel", "sealed memory", "clock", "a stream", "CUDA"] {
+        assert_eq!(check(&report, what)["verdict"], "ok", "{report}");
+    }
+    let dir = check(&report, "run directory");
+    let expected = format!("{} can be used to publish and to subscribe", stage.run_dir().display());
+    assert_eq!(dir["found"], *expected);
+
+    let text = stage.run("doctor").stdout;
+    assert!(
+        text.lines()
+            .all(|line| line.starts_with("ok ") || line.starts_with("warning ") || line.contains("-> "))
+    );
+}
+
+#[test]
+fn what_does_not_work_is_a_problem_with_a_remedy_and_a_failure() {
+    let stage = Stage::new();
+    let mut command = Command::new("sh");
+    let line = format!("ulimit -n 40; exec {} doctor --json", env!("CARGO_BIN_EXE_cuframes"));
+    command.args(["-c", &line]).env("CUFRAMES_RUN_DIR", stage.run_dir().join("cuframes.sock"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    std::fs::write(stage.run_dir().join("cuframes.sock"), "").unwrap();
+    let ended = Process::start(&mut command).end();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let problems = report["checks"].as_array().unwrap().iter().filter(|check| check["verdict"] == "problem");
+    assert_eq!(problems.count(), 3, "{report}");
+    assert_eq!(check(&report, "open files")["remedy"], "raise the limit: ulimit -n 1024");
+    let dir = check(&report, "run directory");
+    assert!(dir["found"].as_str().unwrap().ends_with("is not a directory"), "{dir}");
+    assert_eq!(ended.stderr, "cuframes: 3 problems; what to do is below each of them\n");
+}
