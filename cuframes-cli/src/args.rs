@@ -19,14 +19,17 @@ use crate::rate::Rate;
 use doctor::DOCTOR_EXAMPLES;
 use generate::{COMPLETIONS_EXAMPLES, MAN_EXAMPLES};
 use look::{GC_EXAMPLES, INSPECT_EXAMPLES, LS_EXAMPLES};
+use top::TOP_EXAMPLES;
 
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use generate::{CompletionsArgs, ManArgs};
 pub(crate) use look::{GcArgs, InspectArgs, LsArgs};
+pub(crate) use top::{Sort, TopArgs};
 
 mod doctor;
 mod generate;
 mod look;
+mod top;
 
 /// Share video frames between processes on one host, without copying them.
 #[derive(Parser, Debug)]
@@ -60,6 +63,9 @@ pub(crate) enum Command {
     /// Tell everything that a stream's region says, and what in it breaks the protocol
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
+    /// Show all streams on a live screen: rates, losses, latency, how far each subscriber is behind
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Remove what publishers that died have left
     #[command(after_help = GC_EXAMPLES)]
     Gc(GcArgs),

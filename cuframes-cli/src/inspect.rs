@@ -237,7 +237,7 @@ impl fmt::Display for Report {
                 "newest",
                 format!(
                     "{} at {:.1} fps, {} ago",
-                    facts.frames.unwrap_or(0),
+                    facts.newest.unwrap_or(0),
                     facts.fps.unwrap_or(0.0),
                     facts.last_frame_age_s.map_or_else(|| "-".into(), |age| format!("{:.1} ms", age * 1e3)),
                 ),

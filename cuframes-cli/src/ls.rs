@@ -76,7 +76,7 @@ fn table(streams: &[Facts]) -> String {
         "BACKEND",
         "FPS",
         "SUBS",
-        "FRAMES",
+        "NEWEST",
         "PUBLISHER",
         "AGE",
     ]);
@@ -97,12 +97,12 @@ fn table(streams: &[Facts]) -> String {
             facts.backend.clone().unwrap_or_else(dash),
             facts.fps.map_or_else(dash, |fps| format!("{fps:.1}")),
             facts.subscribers.map_or_else(dash, |n| n.to_string()),
-            facts.frames.map_or_else(dash, |n| n.to_string()),
+            facts.newest.map_or_else(dash, |n| n.to_string()),
             publisher.unwrap_or_else(dash),
             facts.age_s.map_or_else(dash, |age| short(Duration::from_secs_f64(age))),
         ]);
     }
-    for number in ["RING", "FPS", "SUBS", "FRAMES", "AGE"] {
+    for number in ["RING", "FPS", "SUBS", "NEWEST", "AGE"] {
         let index = table.header().and_then(|row| row.cell_iter().position(|cell| cell.content() == number));
         if let Some(column) = index.and_then(|index| table.column_mut(index)) {
             column.set_cell_alignment(CellAlignment::Right);

@@ -26,6 +26,7 @@ mod source;
 mod stats;
 mod subscribe;
 mod survey;
+mod top;
 mod worker;
 
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Ls(args) => ls::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Inspect(args) => inspect::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Top(args) => top::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Gc(args) => gc::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Doctor(args) => doctor::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Completions(args) => generate::completions(args, &Signals::install(Later::Ends)?, console),

@@ -47,9 +47,9 @@ pub(crate) struct Facts {
     pub(crate) ring_size: Option<u64>,
     pub(crate) policy: Option<String>,
     pub(crate) backend: Option<String>,
-    /// Frames that were published.
-    pub(crate) frames: Option<u64>,
-    /// In the window; `None` after a single look.
+    /// The number of the newest frame, 0 before the first. Numbers are left out where slots were leased.
+    pub(crate) newest: Option<u64>,
+    /// Frames a second between two looks; `None` after a single one.
     pub(crate) fps: Option<f64>,
     /// Since the time stamp of the newest frame, if that is of `CLOCK_MONOTONIC`.
     pub(crate) last_frame_age_s: Option<f64>,
@@ -104,7 +104,7 @@ impl Facts {
             ring_size: header.map(|header| header.ring_size.get().into()),
             policy: header.map(|header| named(header.policy.name(), header.policy.0)),
             backend: header.map(|header| named(header.backend.name(), header.backend.0)),
-            frames: snapshot.map(Snapshot::newest),
+            newest: snapshot.map(Snapshot::newest),
             fps: flow.as_ref().and_then(|flow| flow.fps),
             last_frame_age_s: flow.and_then(|flow| flow.age).map(secs),
             subscribers: snapshot.map(|snapshot| snapshot.active().count_ones()),
@@ -131,8 +131,8 @@ impl Flow {
             let before = earlier.sighting.snapshot.as_ref().ok()?;
             // Another publisher's numbers begin anew.
             before.header().ok().filter(|before| before.epoch == header.epoch)?;
-            let frames = snapshot.newest().saturating_sub(before.newest());
-            Some(crate::stats::fps(frames, at.saturating_duration_since(earlier.at)))
+            let numbers = snapshot.newest().saturating_sub(before.newest());
+            Some(crate::stats::fps(numbers, at.saturating_duration_since(earlier.at)) * share_used(snapshot))
         });
         let age = age_of_newest(snapshot);
         let has_flowed = fps.is_some_and(|fps| fps > 0.0);
@@ -154,6 +154,17 @@ pub(crate) fn age(now_ns: i64, then_ns: i64) -> Option<Duration> {
         return None;
     }
     u64::try_from(now_ns.checked_sub(then_ns)?).ok().map(Duration::from_nanos)
+}
+
+/// Which share of the numbers have frames: a publisher leaves one out for each slot that is leased when it comes to it.
+fn share_used(snapshot: &Snapshot) -> f64 {
+    let numbers = || snapshot.slots().filter_map(|slot| slot.seq);
+    let span = numbers().max().zip(numbers().min()).map_or(0, |(newest, oldest)| newest - oldest);
+    let frames = u32::try_from(numbers().count()).unwrap_or(u32::MAX);
+    match u32::try_from(span) {
+        Ok(span) if span != 0 => f64::from(frames.saturating_sub(1)) / f64::from(span),
+        _ => 1.0,
+    }
 }
 
 /// The mean time between the frames that are in the ring, by their stamps.

@@ -54,6 +54,7 @@ STATE is
   foreign   what has the name of its region is none
   unknown   its publisher can't be seen from here (another pid namespace), and no frame came
 
+NEWEST is the number of the newest frame. Numbers are left out where a subscriber held the slot that was next.
 Nothing is written, locked or connected to. The exit code is 1 if a directory can't be looked at.";
 
 pub(crate) const INSPECT_EXAMPLES: &str = "\
