@@ -13,6 +13,7 @@ mod error;
 mod gc;
 mod generate;
 mod inspect;
+mod keys;
 mod ls;
 mod memory;
 mod output;

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cuframes_mio::Observer;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde::Serialize;
 
 use crate::args::TopArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
+use crate::keys;
 use crate::output;
 use crate::signals::Signals;
 use model::{Model, Stream};
@@ -37,9 +38,9 @@ pub(crate) fn run(
     if args.json {
         return report(args, &observer, signals, console);
     }
-    if !io::stdout().is_terminal() {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(failed!(
-            "top draws on a terminal, and standard output is none; use --json, or cuframes ls"
+            "top needs a terminal to draw on and to read keys from; use --json, or cuframes ls"
         ));
     }
     let failed = |error| failed!("can't draw on the terminal: {error}");
@@ -94,8 +95,8 @@ fn show(
         terminal.draw(|frame| screen.draw(frame))?;
         // A signal does not end the wait.
         let pause = next.saturating_duration_since(Instant::now()).min(GLANCE);
-        if event::poll(pause)?
-            && let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event::read()?
+        if let Some(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) =
+            keys::next(pause)?
         {
             let is_ctrl_c = code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL);
             if is_ctrl_c || screen.key(code) == Turn::Quit {
