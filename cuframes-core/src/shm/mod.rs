@@ -9,7 +9,7 @@ pub mod layout;
 pub mod region;
 pub mod word;
 
-pub use header::StreamHeader;
+pub use header::{SlotMemory, StreamHeader};
 pub use layout::{HeaderWords, RegionWords, SlotWords, SubscriberWords};
 pub use region::Region;
 pub use word::Word;
