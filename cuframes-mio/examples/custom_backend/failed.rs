@@ -24,7 +24,12 @@ impl GpuError for Failed {
         self.call
     }
     fn code(&self) -> ErrorCode {
-        ErrorCode::IO
+        match self.error.kind() {
+            io::ErrorKind::InvalidInput => ErrorCode::INVALID_ARGUMENT,
+            io::ErrorKind::OutOfMemory => ErrorCode::OUT_OF_MEMORY,
+            io::ErrorKind::Unsupported => ErrorCode::UNSUPPORTED,
+            _ => ErrorCode::IO,
+        }
     }
     fn native(&self) -> Option<i32> {
         self.error.raw_os_error()

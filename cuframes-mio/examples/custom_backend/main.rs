@@ -1,5 +1,4 @@
-//! Frames in memory of a kind of one's own, published and received: `backend.rs` is all that there is
-//! to write.
+//! Frames in the memory of a device of one's own, published and received. `backend.rs` is what has to be written for that.
 //!
 //! ```sh
 //! cargo run --example custom_backend -- demo 25
@@ -8,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "it shows what happens")]
 
 mod backend;
+mod device;
 mod failed;
 
 use std::env;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use cuframes_mio::core::{Format, FrameMeta, Key, Policy, SubscriberMode};
 use cuframes_mio::{Publisher, Subscriber};
 
-use crate::backend::FileMemory;
+use crate::backend::Dsp;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
@@ -26,11 +26,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let meta = FrameMeta::new(Format::GRAY8, 640, 480)?;
     let builder = Publisher::builder(key.clone(), meta).policy(Policy::STRICT_WAIT);
-    let mut publisher = builder.create_on(FileMemory)?.serve()?;
+    let mut publisher = builder.create_on(Dsp)?.serve()?;
 
     // Usually in another process.
     let builder = Subscriber::builder(key).mode(SubscriberMode::STRICT_ORDER);
-    let mut subscriber = builder.connect_on(FileMemory)?;
+    let mut subscriber = builder.connect_on(Dsp)?;
 
     let size = usize::try_from(meta.frame_size_bytes)?;
     let (mut picture, mut seen) = (vec![0; size], vec![0; size]);

@@ -4,6 +4,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
 
+#[path = "../../examples/custom_backend/backend.rs"]
+mod backend;
+mod backend_lab;
+#[path = "../../examples/custom_backend/device.rs"]
+mod device;
+#[path = "../../examples/custom_backend/failed.rs"]
+mod failed;
 mod program;
 
 use std::process::Command;
