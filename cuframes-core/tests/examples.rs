@@ -1,7 +1,5 @@
 //! The example of the core runs, without anything but itself. Cargo builds it with the tests of the package.
 
-#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
-
 use std::env;
 use std::path::Path;
 use std::process::Command;

@@ -2,7 +2,7 @@
 //!
 //! Cargo builds the examples with the tests of a package, unless one target is asked for alone.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
+#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
 
 #[path = "../../examples/custom_backend/backend.rs"]
 mod backend;

@@ -32,8 +32,8 @@ impl Stream {
 
     /// Everything is cleared away but the lock file, which stays for good (D-13).
     pub(crate) fn assert_nothing_left(&self) {
-        let left = self.shared_files().into_iter().filter(|path| path.exists());
-        assert_eq!(left.collect::<Vec<_>>(), [] as [PathBuf; 0]);
+        let left = self.shared_files().into_iter().find(|path| path.exists());
+        assert_eq!(left, None);
         let left = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), [format!("{}.lock", self.key).as_str()]);
     }
