@@ -15,8 +15,9 @@ use cuframes_mio::core::{Key, SubscriberMode};
 use cuframes_mio::{Frame, Pollable, Reconnect, Subscriber, Turn};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::{select, signal, spawn, task};
+use tokio::{select, spawn, task};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -25,13 +26,15 @@ async fn main() -> Result<()> {
     let mut args = env::args().skip(1);
     let key: Key = args.next().ok_or("usage: tokio_asyncfd KEY [FRAMES]")?.parse()?;
     let frames: u64 = args.next().map_or(Ok(u64::MAX), |frames| frames.parse())?;
+    // Once, before anything begins: a signal that nobody listens for ends the program on the spot.
+    let interrupt = signal(SignalKind::interrupt())?;
     let builder = Subscriber::builder(key).mode(SubscriberMode::STRICT_ORDER);
     let subscriber = builder.reconnect(Reconnect::default()).start()?;
 
     // A frame may go to any task or thread. Those that wait here are held: fewer than the ring has slots.
     let (sender, receiver) = channel(2);
     let receiving = spawn(receive(subscriber, sender));
-    let taken = work(receiver, frames).await;
+    let taken = work(receiver, frames, interrupt).await;
 
     // Nobody wants frames any more. The subscriber says goodbye when it is dropped, at the end of its task.
     receiving.await??;
@@ -69,14 +72,14 @@ async fn receive(subscriber: Subscriber, frames: Sender<Frame>) -> Result<()> {
 }
 
 /// Works on frames until there are no more, it had `limit` of them, or Ctrl-C; says how many.
-async fn work(mut frames: Receiver<Frame>, limit: u64) -> u64 {
+async fn work(mut frames: Receiver<Frame>, limit: u64, mut interrupt: Signal) -> u64 {
     let mut taken = 0;
     while taken < limit {
         let frame = select! {
-            Some(frame) = frames.recv() => frame,
-            _ = signal::ctrl_c() => break,
-            else => break,
+            frame = frames.recv() => frame,
+            _ = interrupt.recv() => None,
         };
+        let Some(frame) = frame else { break };
         // Much work belongs into `spawn_blocking`, with the frame: it is `Send`, and valid for as long as it is held.
         println!("frame {}: {} bytes, {} lost before", frame.seq(), frame.len(), frame.lost());
         taken += 1;
