@@ -84,9 +84,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             claim.bytes_mut().fill(published.to_le_bytes()[0]);
             claim.commit();
             due_frames -= 1;
-            if published == frames {
-                publisher.shut_down(now(), ShutdownReason::NORMAL);
-            }
+        }
+        if published == frames {
+            publisher.shut_down(now(), ShutdownReason::NORMAL);
         }
 
         // Until `None`: only then does the loop wake up for the next frame.

@@ -74,9 +74,9 @@ fn publish(publisher: &mut Publisher, published: &mut u64, frames: u64) {
         *published += 1;
         claim.bytes_mut().fill(published.to_le_bytes()[0]);
         claim.commit();
-        if *published == frames {
-            publisher.shut_down(now(), ShutdownReason::NORMAL);
-        }
+    }
+    if *published == frames {
+        publisher.shut_down(now(), ShutdownReason::NORMAL);
     }
 }
 
