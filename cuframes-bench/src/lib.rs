@@ -56,3 +56,8 @@ pub use plot::check_plot;
 pub use report::{Entry, Lapse, Report, Row};
 pub use run::{Options, Step, Watch, run, run_if_asked, run_watched};
 pub use stats::Spread;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

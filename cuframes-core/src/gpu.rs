@@ -154,11 +154,14 @@ pub trait Export: Device {
     ) -> Result<(), Self::Error>;
 
     /// Frees the memory. Work that writes it must be done, and no subscriber have it open any more, unless the grace period
-    /// is over (D-12).
+    /// is over (D-12). As dropping it, but for errors: a backend has its own where it reports some.
     ///
     /// # Errors
     /// What the driver reports.
-    fn free_pool(&self, pool: Self::Pool) -> Result<(), Self::Error>;
+    fn free_pool(&self, pool: Self::Pool) -> Result<(), Self::Error> {
+        drop(pool);
+        Ok(())
+    }
 }
 
 /// A subscriber's side: the publisher's frames.
@@ -225,11 +228,15 @@ pub trait Import: Device {
         timeout: Duration,
     ) -> Result<(), Self::Error>;
 
-    /// Closes what [`open_mem`](Self::open_mem) opened; work that reads it must be done.
+    /// Closes what [`open_mem`](Self::open_mem) opened; work that reads it must be done. As dropping it, but for errors: a
+    /// backend has its own where it reports some.
     ///
     /// # Errors
     /// What the driver reports.
-    fn close_mem(&self, mapping: Self::Mapping) -> Result<(), Self::Error>;
+    fn close_mem(&self, mapping: Self::Mapping) -> Result<(), Self::Error> {
+        drop(mapping);
+        Ok(())
+    }
 }
 
 /// An error of a backend. It prints as one line that names the call and the cause.

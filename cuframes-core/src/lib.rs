@@ -106,3 +106,8 @@ pub use error::{Gone, Misuse, Refused, Violation};
 pub use key::Key;
 pub use time::Instant;
 pub use wire::meta::{Format, FrameMeta};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -72,3 +72,8 @@ pub use planes::{DevicePlane, planes};
 pub use platform::Platform;
 pub use stream::Stream;
 pub use uuid::Uuid;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -34,14 +34,14 @@
 //! ```
 //!
 //! [`ServedPublisher`] and [`Subscriber::next`] block. In an event loop use [`Publisher`] and [`Subscriber`] as an
-//! [`EventSource`] of your own mio `Poll`, or as one file descriptor in a [`Pollable`].
+//! [`EventSource`] of your own mio `Poll`, or as one file descriptor in a [`Pollable`]. `docs/embedding.md` compares them, and
+//! `examples/` has a program for each.
 //!
 //! # Events
 //!
 //! What happens is told through [`tracing`], by the thread that serves the stream or calls the subscriber. A `tracing` subscriber
 //! that blocks, because nobody reads where it writes, holds that thread up: nobody can join or leave, and no deadline is
 //! kept. So it must not: give it a queue that drops what it has no room for, such as `tracing-appender`'s `non_blocking`.
-
 //!
 //! # Memory of a device
 //!
@@ -152,7 +152,13 @@ pub use stats::{Departures, PublisherStats, Refusals};
 pub use subscriber::Subscriber;
 pub use tally::SubscriberStats;
 
-/// The examples of the README are tests.
+/// The examples of the READMEs and of the guide to embedding are tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-mod readme {}
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    mod project {}
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../docs/embedding.md")]
+    mod embedding {}
+}

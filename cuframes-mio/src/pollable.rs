@@ -1,7 +1,7 @@
 //! Embedding in an event loop: [`EventSource`] with the caller's own mio `Poll`, [`Pollable`] as one file descriptor.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use cuframes_core::Instant;
@@ -198,5 +198,12 @@ impl<T: EventSource> Pollable<T> {
 impl<T> AsFd for Pollable<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poll.registry().as_fd()
+    }
+}
+
+/// What tokio's `AsyncFd` and others ask for.
+impl<T> AsRawFd for Pollable<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

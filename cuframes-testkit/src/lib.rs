@@ -24,3 +24,8 @@ pub mod step;
 pub mod strategies;
 pub mod studio;
 pub mod vectors;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -11,7 +11,7 @@ pub mod region;
 pub mod snapshot;
 pub mod word;
 
-pub use header::StreamHeader;
+pub use header::{SlotMemory, StreamHeader};
 pub use layout::{HeaderWords, RegionWords, SlotWords, SubscriberWords};
 pub use region::Region;
 pub use snapshot::Snapshot;

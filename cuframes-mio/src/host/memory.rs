@@ -137,11 +137,6 @@ impl Export for HostMemory {
             None => Err(self.misuse(Call::CopyIn, "bytes", "at most as long as a frame")),
         }
     }
-
-    fn free_pool(&self, pool: HostPool) -> Result<(), HostError> {
-        drop(pool);
-        Ok(())
-    }
 }
 
 impl Import for HostMemory {
@@ -195,11 +190,6 @@ impl Import for HostMemory {
             return Err(self.misuse(Call::CopyOut, "out", "at most as long as a frame"));
         }
         mapping.copy_to(out);
-        Ok(())
-    }
-
-    fn close_mem(&self, mapping: HostView) -> Result<(), HostError> {
-        drop(mapping);
         Ok(())
     }
 }
