@@ -9,12 +9,16 @@ mod console;
 mod convert;
 mod demo;
 mod error;
+mod gauge;
 mod memory;
 mod output;
 mod pattern;
 mod place;
 mod publish;
 mod rate;
+mod record;
+mod recording;
+mod replay;
 mod signals;
 mod sink;
 mod source;
@@ -63,6 +67,8 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Publish(args) => publish::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Record(args) => record::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Replay(args) => replay::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }
