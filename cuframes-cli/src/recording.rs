@@ -90,7 +90,9 @@ fn pack(meta: &FrameMeta, facts: &Facts, frame: &[u8], out: &mut Vec<u8>) {
 /// Puts stored rows where they were in the frame. Padding stays as it is.
 pub(crate) fn unpack(meta: &FrameMeta, mut stored: &[u8], frame: &mut [u8]) {
     if meta.format == Format::BYTES {
-        frame.iter_mut().zip(stored).for_each(|(byte, stored)| *byte = *stored);
+        if let Some(frame) = frame.get_mut(..stored.len()) {
+            frame.copy_from_slice(stored);
+        }
         return;
     }
     for plane in meta.planes() {

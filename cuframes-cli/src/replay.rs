@@ -6,7 +6,6 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cuframes_core::FrameMeta;
 use cuframes_mio::ServedPublisher;
 use indicatif::HumanBytes;
 use rustix::fs::{Mode, OFlags};
@@ -33,10 +32,13 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let mut progress = Progress::start(&args.report, console)?;
     let mut player = Player::open(args)?;
-    player.tell(&progress);
+    if player.reader.is_cut() {
+        let name = args.file.display();
+        progress.say(&format!("cuframes: {name} is not complete: it is replayed up to its last whole frame"));
+    }
     let ReplayArgs { key, memory, ring, wait_for, wait_timeout, .. } = args;
     let plan = Plan { key, run_dir, memory, ring, wait_for: *wait_for, wait_timeout: *wait_timeout };
-    let meta = player.meta;
+    let meta = player.reader.stream().meta;
     let replayed = publish(&plan, meta, &mut player, &mut progress, signals)?;
     console.print(&progress.finish(key, &replayed, args.json)?, signals)
 }
@@ -45,12 +47,11 @@ pub(crate) fn run(
 struct Player<'a> {
     args: &'a ReplayArgs,
     reader: Reader<File>,
-    title: String,
-    meta: FrameMeta,
+    /// What was read in the first round.
     contents: Contents,
-    /// Frames of this round that were read.
-    read: u64,
     rounds: u64,
+    /// Whether something was read in this round.
+    is_under_way: bool,
     stored: Vec<u8>,
 }
 
@@ -63,79 +64,64 @@ impl<'a> Player<'a> {
         let file =
             file.map_err(|error| failed!("can't open {name}: {}; check the path", io::Error::from(error)))?;
         let mut reader = Reader::open(file).map_err(|problem| failed!("can't replay {name}: {problem}"))?;
-        let contents = Contents::look(&mut reader).map_err(|error| unreadable(args, &error))?;
-        if contents.first.is_none() {
+        if reader.next().map_err(|error| unreadable(args, &error))?.is_err() {
             return Err(failed!("can't replay {name}: it has no whole frame; record it again"));
         }
-        let stream = reader.stream();
-        let (title, meta) = (stream.title.clone(), stream.meta);
-        Ok(Self { args, reader, title, meta, contents, read: 0, rounds: 0, stored: Vec::new() })
-    }
-
-    /// Says what is wrong with the recording, before it is played.
-    fn tell(&self, progress: &Progress<'_>) {
-        let (name, Contents { frames, missing, tail, .. }) = (self.args.file.display(), self.contents);
-        if tail == Tail::Cut {
-            progress.say(&format!(
-                "cuframes: {name} was not completed, or is cut off: it has {frames} whole frames"
-            ));
-        }
-        if missing > 0 {
-            progress.say(&format!(
-                "cuframes: {name} lacks {missing} frames that were dropped when it was recorded"
-            ));
-        }
+        reader.rewind();
+        let contents = Contents::default();
+        Ok(Self { args, reader, contents, rounds: 1, is_under_way: false, stored: Vec::new() })
     }
 
     /// Reads the next frame, or answers `None` at the end.
     fn next(&mut self) -> Result<Option<Frame>, Failure> {
-        let Self { args, reader, contents, .. } = self;
-        if self.read == contents.frames {
-            if let Tail::Damaged(position) = contents.tail {
-                return Err(failed!(
-                    "{} is damaged at byte {position}; the {} frames before it are published; take it from a copy",
-                    args.file.display(),
-                    self.read
-                ));
+        let Self { args, reader, .. } = self;
+        loop {
+            match reader.next().map_err(|error| unreadable(args, &error))? {
+                Ok(frame) => {
+                    reader.read(&frame, &mut self.stored).map_err(|error| unreadable(args, &error))?;
+                    self.is_under_way = true;
+                    if self.rounds == 1 {
+                        self.contents.add(&frame.facts);
+                    }
+                    return Ok(Some(frame));
+                }
+                Err(Tail::Damaged(position)) => {
+                    return Err(failed!(
+                        "{} is damaged at byte {position}; the {} frames before it are published; take it from a copy",
+                        args.file.display(),
+                        self.contents.frames
+                    ));
+                }
+                // Somebody may have taken its frames away meanwhile.
+                Err(Tail::Complete | Tail::Cut) if args.repeat && self.is_under_way => {
+                    reader.rewind();
+                    self.is_under_way = false;
+                    self.rounds += 1;
+                }
+                Err(Tail::Complete | Tail::Cut) => return Ok(None),
             }
-            if !args.repeat {
-                return Ok(None);
-            }
-            reader.rewind();
-            self.read = 0;
         }
-        let frame = match reader.next() {
-            Ok(Ok(frame)) => reader.read(&frame, &mut self.stored).map(|()| frame),
-            Ok(Err(_)) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) => Err(error),
-        };
-        let frame = frame.map_err(|error| unreadable(args, &error))?;
-        self.rounds += u64::from(self.read == 0);
-        self.read += 1;
-        Ok(Some(frame))
     }
 
     fn report(&self, published: Published, bytes: u64, elapsed: Duration) -> Replayed {
-        let Contents { first, last, frames: in_file, missing, tail, .. } = self.contents;
-        let all = if self.args.repeat {
-            self.args.frames
-        } else {
-            Some(self.args.frames.map_or(in_file, |n| n.min(in_file)))
-        };
-        let gauge = all
-            .filter(|_| published.end.is_none())
-            .map(|all| Gauge::new(published.frames.into(), all.into(), elapsed));
+        let Self { args, reader, contents: Contents { first, last, missing, .. }, rounds, .. } = self;
+        let file = Some(reader.progress()).filter(|_| !args.repeat);
+        let file = file.map(|(done, all)| Gauge::new(done.into(), all.into(), elapsed));
+        let frames = args.frames.map(|all| Gauge::new(published.frames.into(), all.into(), elapsed));
         Replayed {
-            recorded_key: self.title.clone(),
-            recorded_frames: in_file,
+            recorded_key: reader.stream().title.clone(),
             first_seq: first.map(|facts| facts.seq),
             last_seq: last.map(|facts| facts.seq),
-            missing,
-            is_cut: tail == Tail::Cut,
-            rounds: self.rounds,
+            missing: *missing,
+            is_cut: reader.is_cut(),
+            rounds: *rounds,
             bytes,
+            gauge: [file, frames]
+                .into_iter()
+                .flatten()
+                .reduce(Gauge::nearer)
+                .filter(|_| published.end.is_none()),
             published,
-            gauge,
         }
     }
 }
@@ -184,7 +170,7 @@ impl Show for Player<'_> {
             }
             let claim = publisher.claim().map_err(|error| failed!("{error}"))?;
             let stamp = Stamp { pts_ns, written_bytes: facts.written_bytes };
-            let (meta, stored) = (&self.meta, &self.stored);
+            let (meta, stored) = (&self.reader.stream().meta, &self.stored);
             B::publish(claim, kept, Some(stamp), |frame| unpack(meta, stored, frame))?;
             frames += 1;
             bytes += u64::try_from(stored.len()).unwrap_or(0);
@@ -199,36 +185,23 @@ impl Show for Player<'_> {
     }
 }
 
-/// What is in a recording, found before it is played.
-#[derive(Clone, Copy, Debug)]
+/// What is in a recording, as far as it was read.
+#[derive(Clone, Copy, Default, Debug)]
 struct Contents {
     frames: u64,
     first: Option<Facts>,
     last: Option<Facts>,
     /// Numbers between the first and the last frame that are not there.
     missing: u64,
-    tail: Tail,
 }
 
 impl Contents {
-    /// Walks through the whole file, passing over the pictures, and back to its start.
-    fn look(reader: &mut Reader<File>) -> io::Result<Self> {
-        let mut contents = Self { frames: 0, first: None, last: None, missing: 0, tail: Tail::Complete };
-        loop {
-            match reader.next()? {
-                Ok(Frame { facts, .. }) => {
-                    let expected = contents.last.map_or(facts.seq, |last| last.seq.saturating_add(1));
-                    contents.frames += 1;
-                    contents.missing = contents.missing.saturating_add(facts.seq.saturating_sub(expected));
-                    contents.first.get_or_insert(facts);
-                    contents.last = Some(facts);
-                }
-                Err(tail) => {
-                    reader.rewind();
-                    return Ok(Self { tail, ..contents });
-                }
-            }
-        }
+    fn add(&mut self, facts: &Facts) {
+        let expected = self.last.map_or(facts.seq, |last| last.seq.saturating_add(1));
+        self.frames += 1;
+        self.missing = self.missing.saturating_add(facts.seq.saturating_sub(expected));
+        self.first.get_or_insert(*facts);
+        self.last = Some(*facts);
     }
 
     /// From the first frame of one round to that of the next: the last frame lasts as long as the others on average.
@@ -273,14 +246,12 @@ impl Clock {
 struct Replayed {
     /// The key that the stream had when it was recorded.
     recorded_key: String,
-    /// Whole frames in the file.
-    recorded_frames: u64,
-    /// Numbers of the first and the last of them in the stream that was recorded.
+    /// Numbers that the first and the last of the frames had in the stream that was recorded.
     first_seq: Option<u64>,
     last_seq: Option<u64>,
-    /// Numbers between these that are not in the file.
+    /// Numbers between these that are not in the file: frames that were dropped when it was recorded.
     missing: u64,
-    /// The file was not completed, or its end is cut off.
+    /// The file was not completed, or its end was cut off.
     is_cut: bool,
     /// How often it was begun.
     rounds: u64,
@@ -295,8 +266,11 @@ struct Replayed {
 
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, gauge, published, .. } = self;
+        let Self { bytes, missing, gauge, published, .. } = self;
         write!(f, "{}, ", HumanBytes(*bytes))?;
+        if *missing > 0 {
+            write!(f, "{missing} missing in the recording, ")?;
+        }
         gauge.map_or(Ok(()), |gauge| write!(f, "{gauge}, "))?;
         write!(f, "{published}")
     }

@@ -72,6 +72,16 @@ impl<R: Read + Seek> Reader<R> {
         &self.stream
     }
 
+    /// Whether it was not completed, or its end was cut off.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.at_end == Tail::Cut
+    }
+
+    /// How many of how many bytes are read.
+    pub(crate) const fn progress(&self) -> (u64, u64) {
+        (self.position, self.end)
+    }
+
     /// Starts again.
     pub(crate) const fn rewind(&mut self) {
         self.position = self.start;
