@@ -43,7 +43,7 @@ pub(crate) fn run(
     let mut recorder = Recorder { args, signals, counts: Recorded::default(), times: None, writer: None };
     let end = recorder.record(run_dir, &mut progress);
     let completed = recorder.complete();
-    if recorder.counts.file_bytes == 0 {
+    if end.is_err() && recorder.counts.file_bytes == 0 {
         // There is no file: nobody publishes, or it can't be made.
         return end.map(drop);
     }

@@ -267,12 +267,12 @@ struct Replayed {
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, missing, gauge, published, .. } = self;
-        write!(f, "{}, ", HumanBytes(*bytes))?;
+        write!(f, "{}, {}", Published { end: None, ..published.clone() }, HumanBytes(*bytes))?;
         if *missing > 0 {
-            write!(f, "{missing} missing in the recording, ")?;
+            write!(f, ", {missing} missing in the recording")?;
         }
-        gauge.map_or(Ok(()), |gauge| write!(f, "{gauge}, "))?;
-        write!(f, "{published}")
+        gauge.map_or(Ok(()), |gauge| write!(f, " {gauge}"))?;
+        published.end.map_or(Ok(()), |end| write!(f, " ({end})"))
     }
 }
 

@@ -41,8 +41,15 @@ fn sample(meta: FrameMeta, frames: u64, is_completed: bool) -> Sample {
     sample
 }
 
-/// What a reader gets out of these bytes.
-fn read(bytes: &[u8]) -> Result<(Stream, Vec<(Facts, Vec<u8>)>, Tail), OpenError> {
+/// What a reader gets out of a file.
+#[derive(Debug)]
+struct Found {
+    stream: Stream,
+    frames: Vec<(Facts, Vec<u8>)>,
+    tail: Tail,
+}
+
+fn read(bytes: &[u8]) -> Result<Found, OpenError> {
     let mut reader = Reader::open(Cursor::new(bytes))?;
     let mut frames = Vec::new();
     let tail = loop {
@@ -57,7 +64,7 @@ fn read(bytes: &[u8]) -> Result<(Stream, Vec<(Facts, Vec<u8>)>, Tail), OpenError
         }
         assert!(frames.len() <= bytes.len(), "it never ends");
     };
-    Ok((reader.stream().clone(), frames, tail))
+    Ok(Found { stream: reader.stream().clone(), frames, tail })
 }
 
 /// The bytes of a frame that mean something.
@@ -82,7 +89,7 @@ fn frames_of_every_format_come_back_with_all_that_was_said_of_them() {
             let others = FrameMeta::with_pitches(format, width, height, tight + 3, uv).unwrap();
             for meta in [own, others] {
                 let sample = sample(meta, 4, true);
-                let (stream, frames, tail) = read(&sample.bytes).unwrap();
+                let Found { stream, frames, tail } = read(&sample.bytes).unwrap();
                 assert_eq!((stream, tail), (sample.stream, Tail::Complete), "{format}");
                 assert_eq!(frames.len(), 4);
                 for ((facts, stored), (expected, frame)) in frames.iter().zip(&sample.frames) {
@@ -119,7 +126,7 @@ fn time_in_the_file_never_runs_back_and_what_was_said_stays_as_it_was() {
         writer.write().unwrap();
     }
     writer.finish().unwrap();
-    let (_, frames, _) = read(&fs::read(path).unwrap()).unwrap();
+    let Found { frames, .. } = read(&fs::read(path).unwrap()).unwrap();
     assert_eq!(frames.into_iter().map(|(facts, _)| facts.pts_ns).collect::<Vec<_>>(), stamps);
 }
 
@@ -138,11 +145,11 @@ fn a_recording_that_is_cut_anywhere_has_all_frames_that_are_whole() {
                 found => found.unwrap_or_else(|problem| panic!("{cut}: {problem}")),
             };
             let whole = ends.iter().filter(|end| **end <= cut).count();
-            assert_eq!((found.1.len(), found.2), (whole, Tail::Cut), "{cut} of {}", bytes.len());
-            assert!(found.1.iter().zip(&frames).all(|(found, sample)| found.0 == sample.0), "{cut}");
+            assert_eq!((found.frames.len(), found.tail), (whole, Tail::Cut), "{cut} of {}", bytes.len());
+            assert!(found.frames.iter().zip(&frames).all(|(found, sample)| found.0 == sample.0), "{cut}");
         }
         let all = read(&bytes).unwrap();
-        assert_eq!((all.1.len(), all.2), (4, if is_completed { Tail::Complete } else { Tail::Cut }));
+        assert_eq!((all.frames.len(), all.tail), (4, if is_completed { Tail::Complete } else { Tail::Cut }));
     }
 }
 
@@ -179,7 +186,7 @@ fn a_single_bit_that_is_wrong_costs_frames_at_most() {
     let mut damaged = bytes.clone();
     for bit in 0..8 * bytes.len() {
         damaged[bit / 8] ^= 1 << (bit % 8);
-        if let Ok((_, found, tail)) = read(&damaged) {
+        if let Ok(Found { frames: found, tail, .. }) = read(&damaged) {
             assert!(found.len() <= frames.len(), "{bit}");
             assert!(
                 found.len() == frames.len() || tail != Tail::Complete,

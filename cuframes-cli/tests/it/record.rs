@@ -250,7 +250,24 @@ fn a_publisher_that_dies_leaves_a_complete_recording() {
     assert_eq!(ended.succeeded().json()["is_cut"], false);
 }
 
-/// Records until `limit` stops it, and replays what there is.
+#[test]
+fn a_signal_before_there_is_a_stream_ends_a_recorder_and_makes_no_file() {
+    let stage = Stage::new();
+    let mut recorder = stage.start("record KEY DIR/out.mkv --json --timeout 120");
+    // It takes over this signal last; before it has all of them, one ends it as it ends any program.
+    let status = format!("/proc/{}/status", recorder.child().id());
+    wait_until("its handlers", || {
+        let status = fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (Signal::XFSZ.as_raw() - 1)) != 0
+    });
+    recorder.signal(Signal::TERM);
+    let report = recorder.end().succeeded().json();
+    assert_eq!((&report["frames"], &report["end"]), (&0.into(), &"signal".into()));
+    assert!(!stage.path("out.mkv").exists());
+}
+
+/// Records until the disk is full, and replays what there is.
 fn fill(stage: &Stage, recorder: Process) {
     let publisher = stage.start("publish KEY --pattern noise --size 64x64 --fps 500");
     let recorder = recorder.end();
