@@ -103,10 +103,10 @@ impl<R: Read + Seek> Reader<R> {
                 Id::CLUSTER => self.position = element.start,
                 Id::BLOCK_GROUP => {
                     let frame = self.frame(element)?;
-                    if frame.is_ok() {
+                    if frame.is_some() {
                         self.position = element.end;
                     }
-                    return Ok(frame.map_err(Tail::Damaged));
+                    return Ok(frame.ok_or(Tail::Damaged(at)));
                 }
                 id if SKIPPED.contains(&id)
                     || NUMBERS.contains(&id) && element.end - element.start <= MAX_NUMBER =>
@@ -126,24 +126,24 @@ impl<R: Read + Seek> Reader<R> {
         self.input.read_exact(into)
     }
 
-    /// What is in a block group that is all there; or where it isn't what we write.
-    fn frame(&mut self, group: Element) -> io::Result<Result<Frame, u64>> {
+    /// What is in a block group that is all there; `None` if it isn't what we write.
+    fn frame(&mut self, group: Element) -> io::Result<Option<Frame>> {
         let (mut block, mut facts) = (None, None);
         let mut at = group.start;
         while at < group.end {
-            let Ok(element) = self.element(at, group.end)? else { return Ok(Err(at)) };
+            let Ok(element) = self.element(at, group.end)? else { return Ok(None) };
             match element.id {
                 Id::BLOCK if block.is_none() => {
                     let mut start = [0; BLOCK_HEAD.len()];
                     let Some(position) = element.start.checked_add(4).filter(|end| *end <= element.end)
                     else {
-                        return Ok(Err(at));
+                        return Ok(None);
                     };
                     self.seek(element.start)?;
                     self.input.read_exact(&mut start)?;
                     // Several frames in one block would be another matter.
                     if start[0] != BLOCK_HEAD[0] || start[3] & LACING != 0 {
-                        return Ok(Err(at));
+                        return Ok(None);
                     }
                     block = Some((position, element.end - position));
                 }
@@ -162,9 +162,9 @@ impl<R: Read + Seek> Reader<R> {
             (Some((position, len)), Some(facts))
                 if facts.stored_bytes(meta) == len && facts.written_bytes <= meta.frame_size_bytes =>
             {
-                Ok(Frame { facts, position, len })
+                Some(Frame { facts, position, len })
             }
-            _ => Err(group.start),
+            _ => None,
         })
     }
 

@@ -180,6 +180,23 @@ fn what_can_not_be_replayed_says_why_and_what_to_do() {
 }
 
 #[test]
+fn frames_that_do_not_fit_the_geometry_are_damage() {
+    let meta = FrameMeta::new(Format::GRAY8, 2, 2).unwrap();
+    let Sample { bytes, ends, .. } = sample(meta, 2, true);
+    let said = bytes.windows(4).rposition(|bytes| bytes == b"cufr").unwrap();
+    let written = bytes.windows(5).rposition(|bytes| bytes == [0xEE, 0x81, 2, 0xA5, 0x98]).unwrap() + 5 + 16;
+    let group = |n: usize| u64::try_from(n + 12 + 10).unwrap();
+    let first = ends[0] - (ends[1] - ends[0]);
+    // A height of 1, and more valid bytes than a frame has.
+    for (at, byte, whole, damage) in [(said + 7 + 20, 1, 0, first), (written + 7, 1, 1, ends[0])] {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        let Found { frames, tail, .. } = read(&bytes).unwrap();
+        assert_eq!((frames.len(), tail), (whole, Tail::Damaged(group(damage))));
+    }
+}
+
+#[test]
 fn a_single_bit_that_is_wrong_costs_frames_at_most() {
     let meta = FrameMeta::new(Format::GRAY8, 3, 2).unwrap();
     let Sample { bytes, frames, .. } = sample(meta, 3, true);
