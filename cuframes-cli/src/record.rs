@@ -23,7 +23,7 @@ use crate::error::{Failure, failed};
 use crate::gauge::Gauge;
 use crate::memory::{self, Copies, View};
 use crate::output::{Progress, REFRESH};
-use crate::recording::{Facts, Stream, Writer};
+use crate::recording::{Facts, Queue, Stream, Writer, Written};
 use crate::signals::Signals;
 use crate::stats::{End, fps};
 use crate::subscribe::attach;
@@ -40,10 +40,18 @@ pub(crate) fn run(
     if !args.force && args.file.symlink_metadata().is_ok() {
         return Err(unusable(args, &io::ErrorKind::AlreadyExists.into()));
     }
-    let mut recorder = Recorder { args, signals, counts: Recorded::default(), times: None, writer: None };
+    let mut recorder = Recorder {
+        args,
+        signals,
+        taken: 0,
+        dropped: 0,
+        times: None,
+        queue: None,
+        written: Written::default(),
+    };
     let end = recorder.record(run_dir, &mut progress);
     let completed = recorder.complete();
-    if end.is_err() && recorder.counts.file_bytes == 0 {
+    if end.is_err() && recorder.written.file_bytes == 0 {
         // There is no file: nobody publishes, or it can't be made.
         return end.map(drop);
     }
@@ -53,15 +61,19 @@ pub(crate) fn run(
     end.map(drop)
 }
 
-/// Takes frames from a subscriber and writes them.
+/// Takes frames from a subscriber and has them written.
 struct Recorder<'a> {
     args: &'a RecordArgs,
     signals: &'a Signals,
-    counts: Recorded,
+    /// Frames that are written, or on their way.
+    taken: u64,
+    dropped: u64,
     /// When the first and the last frame arrived.
     times: Option<(Instant, Instant)>,
     /// From the subscription until the file is complete.
-    writer: Option<Writer>,
+    queue: Option<Queue>,
+    /// What is in the file, once that is complete.
+    written: Written,
 }
 
 impl Recorder<'_> {
@@ -92,13 +104,17 @@ impl Recorder<'_> {
         };
         if let Some(StreamHeader { meta, epoch, .. }) = subscriber.header() {
             let stream = Stream { title: key.to_string(), meta: *meta, epoch: *epoch };
-            let created = create(self.args).and_then(|file| Writer::create(file, &stream));
-            self.writer = Some(created.map_err(|error| unusable(self.args, &error))?);
+            let queue = create(self.args)
+                .and_then(|file| Writer::create(file, &stream))
+                .and_then(|writer| Queue::start(writer, meta.frame_size_bytes));
+            self.queue = Some(queue.map_err(|error| unusable(self.args, &error))?);
         }
         let mut copies = Copies::new();
-        while Some(self.counts.frames) != *frames {
+        while Some(self.taken) != *frames {
+            // Before a frame is taken: while none is free, nobody shall wait for what we hold.
+            let Some(buffer) = self.queue.as_mut().and_then(Queue::buffer) else { return Ok(End::Failure) };
             match self.next(&mut subscriber, progress)? {
-                ControlFlow::Continue(frame) => self.take(frame, &mut copies)?,
+                ControlFlow::Continue(frame) => self.take(frame, buffer, &mut copies)?,
                 ControlFlow::Break(end) => return Ok(end),
             }
         }
@@ -125,7 +141,7 @@ impl Recorder<'_> {
                 Duration::ZERO => return Ok(ControlFlow::Break(End::Duration)),
                 _ => {}
             }
-            progress.show(now, self.counts.frames, |fps| self.report(fps, None))?;
+            progress.show(now, self.taken, |fps| self.report(fps, None))?;
             match subscriber.next(slice) {
                 Ok(Some(frame)) => return Ok(ControlFlow::Continue(frame)),
                 Ok(None) => match timeout {
@@ -144,72 +160,90 @@ impl Recorder<'_> {
         }
     }
 
-    /// Writes a frame and counts it.
-    fn take<B: View>(&mut self, frame: Frame<B>, copies: &mut Copies<B>) -> Result<(), Failure> {
+    /// Copies a frame and sends it on its way.
+    fn take<B: View>(
+        &mut self,
+        frame: Frame<B>,
+        mut buffer: Vec<u8>,
+        copies: &mut Copies<B>,
+    ) -> Result<(), Failure> {
         let now = Instant::now();
         let facts = Facts {
             seq: frame.seq(),
             pts_ns: frame.pts_ns(),
             written_bytes: u64::try_from(frame.len()).unwrap_or(u64::MAX),
         };
-        self.counts.dropped += frame.lost();
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.load(facts, copies.look(&frame)?);
-        // Before it is written: a disk that is slow must not keep the slot from the publisher.
-        if frame.release().is_err() {
-            self.counts.dropped += 1;
-            return Ok(());
+        self.dropped += frame.lost();
+        buffer.clear();
+        buffer.extend_from_slice(copies.look(&frame)?);
+        let is_intact = frame.release().is_ok();
+        let Some(queue) = &mut self.queue else { return Ok(()) };
+        if is_intact {
+            queue.send(facts, buffer);
+            self.taken += 1;
+            self.times = Some((self.times.map_or(now, |(first, _)| first), now));
+        } else {
+            queue.give_up();
+            self.dropped += 1;
         }
-        writer.write().map_err(|error| {
-            failed!(
-                "can't write frame {} to {}: {error}; the {} frames before it are in the file and can be replayed; make room",
-                writer.frames() + 1,
-                self.args.file.display(),
-                writer.frames(),
-            )
-        })?;
-        let counts = &mut self.counts;
-        (counts.frames, counts.file_bytes) = (writer.frames(), writer.bytes());
-        counts.first_seq.get_or_insert(facts.seq);
-        counts.first_pts_ns.get_or_insert(facts.pts_ns);
-        (counts.last_seq, counts.last_pts_ns) = (Some(facts.seq), Some(facts.pts_ns));
-        self.times = Some((self.times.map_or(now, |(first, _)| first), now));
         Ok(())
     }
 
-    /// Completes the file.
+    /// Waits until all frames are written, and completes the file.
     fn complete(&mut self) -> Result<(), Failure> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
-        let (file, frames) = (self.args.file.display(), writer.frames());
-        self.counts.file_bytes = writer.bytes();
-        self.counts.file_bytes = writer.finish().map_err(|error| {
+        let Some(mut queue) = self.queue.take() else { return Ok(()) };
+        let (writer, result) = queue.finish();
+        self.written = queue.written();
+        let (file, frames) = (self.args.file.display(), self.written.frames);
+        let completed = writer.map_or(Ok(self.written.file_bytes), Writer::finish);
+        self.written.file_bytes = *completed.as_ref().unwrap_or(&self.written.file_bytes);
+        result.map_err(|error| {
+            failed!(
+                "can't write frame {} to {file}: {error}; the {frames} frames before it are in the file and can be \
+                 replayed; make room",
+                frames + 1
+            )
+        })?;
+        completed.map(drop).map_err(|error| {
             failed!(
                 "can't complete {file}: {error}; the {frames} frames in it can be replayed; check the disk"
             )
-        })?;
-        Ok(())
+        })
     }
 
     /// Frames per second from the first to the last.
     fn average(&self) -> f64 {
-        self.times.map_or(0.0, |(first, last)| fps(self.counts.frames.saturating_sub(1), last - first))
+        self.times.map_or(0.0, |(first, last)| fps(self.taken.saturating_sub(1), last - first))
     }
 
     fn report(&self, fps: f64, end: Option<End>) -> Recorded {
         let RecordArgs { frames, duration, .. } = self.args;
         let elapsed = self.times.map(|(first, _)| first.elapsed()).filter(|_| end.is_none());
         let gauges = elapsed.map(|elapsed| {
-            let frames = frames.map(|all| Gauge::new(self.counts.frames.into(), all.into(), elapsed));
+            let frames = frames.map(|all| Gauge::new(self.taken.into(), all.into(), elapsed));
             let duration = duration.map(|all| Gauge::new(elapsed.as_nanos(), all.as_nanos(), elapsed));
             [frames, duration]
         });
         let gauge = gauges.into_iter().flatten().flatten().reduce(Gauge::nearer);
-        Recorded { fps, end, gauge, ..self.counts.clone() }
+        let Written { frames, file_bytes, first, last } =
+            self.queue.as_ref().map_or(self.written, Queue::written);
+        Recorded {
+            frames,
+            dropped: self.dropped,
+            file_bytes,
+            first_seq: first.map(|facts| facts.seq),
+            last_seq: last.map(|facts| facts.seq),
+            first_pts_ns: first.map(|facts| facts.pts_ns),
+            last_pts_ns: last.map(|facts| facts.pts_ns),
+            fps,
+            end,
+            gauge,
+        }
     }
 }
 
 /// What `record` has written: the object that `--json` prints.
-#[derive(Serialize, Clone, PartialEq, Default, Debug)]
+#[derive(Serialize, Clone, PartialEq, Debug)]
 struct Recorded {
     frames: u64,
     /// Numbers since the first frame that are not in the file.

@@ -4,6 +4,7 @@
 //! could see: the geometry with its pitches, and the number, time stamp and length of each frame.
 
 mod ebml;
+mod queue;
 mod reader;
 mod writer;
 
@@ -12,6 +13,7 @@ mod tests;
 
 use cuframes_core::{Format, FrameMeta};
 
+pub(crate) use queue::{Queue, Written};
 #[cfg(test)]
 use reader::OpenError;
 pub(crate) use reader::{Frame, Reader, Tail};

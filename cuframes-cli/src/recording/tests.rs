@@ -180,6 +180,38 @@ fn what_can_not_be_replayed_says_why_and_what_to_do() {
 }
 
 #[test]
+fn a_queue_gives_out_as_many_buffers_as_it_may_and_writes_every_frame() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("queue.mkv");
+    // So large that there are two buffers.
+    let meta = FrameMeta::new(Format::BYTES, 100 << 20, 1).unwrap();
+    let stream = Stream { title: "cam0".into(), meta, epoch: 1 };
+    let writer = Writer::create(fs::File::create(&path).unwrap(), &stream).unwrap();
+    let mut queue = Queue::start(writer, meta.frame_size_bytes).unwrap();
+    let unused = queue.buffer().unwrap();
+    for seq in 1..=50 {
+        // With the first one away, this waits for the other one to come back each time.
+        let mut buffer = queue.buffer().unwrap();
+        buffer.clear();
+        buffer.push(u8::try_from(seq).unwrap());
+        queue.send(Facts { seq, pts_ns: 0, written_bytes: 1 }, buffer);
+    }
+    drop(unused);
+    queue.give_up();
+    assert!(queue.buffer().is_some());
+    let (writer, result) = queue.finish();
+    result.unwrap();
+    writer.unwrap().finish().unwrap();
+    let written = queue.written();
+    assert_eq!((written.frames, written.first.unwrap().seq, written.last.unwrap().seq), (50, 1, 50));
+    let Found { frames, tail, .. } = read(&fs::read(path).unwrap()).unwrap();
+    assert_eq!(tail, Tail::Complete);
+    assert!(
+        frames.iter().map(|(facts, bytes)| (facts.seq, u64::from(bytes[0]))).eq((1..=50).map(|n| (n, n)))
+    );
+}
+
+#[test]
 fn frames_that_do_not_fit_the_geometry_are_damage() {
     let meta = FrameMeta::new(Format::GRAY8, 2, 2).unwrap();
     let Sample { bytes, ends, .. } = sample(meta, 2, true);
