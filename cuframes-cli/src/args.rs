@@ -2,6 +2,9 @@
 //!
 //! Whatever can be judged without looking at the machine is judged here and is wrong usage (exit code 2).
 
+pub(crate) mod record;
+pub(crate) mod replay;
+
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt;
@@ -54,6 +57,12 @@ pub(crate) enum Command {
     /// Subscribe to a stream: measure it, check it, or write it as a y4m video
     #[command(after_help = SUBSCRIBE_EXAMPLES)]
     Subscribe(SubscribeArgs),
+    /// Record a stream into a Matroska file, every byte and time stamp of it
+    #[command(after_help = record::EXAMPLES)]
+    Record(record::RecordArgs),
+    /// Publish a recording as it was
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(replay::ReplayArgs),
     /// Measure latency, cost and throughput on this machine, next to the least that they can be
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),

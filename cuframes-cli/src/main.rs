@@ -10,6 +10,7 @@ mod convert;
 mod demo;
 mod doctor;
 mod error;
+mod gauge;
 mod gc;
 mod generate;
 mod inspect;
@@ -21,6 +22,9 @@ mod pattern;
 mod place;
 mod publish;
 mod rate;
+mod record;
+mod recording;
+mod replay;
 mod signals;
 mod sink;
 mod source;
@@ -79,6 +83,8 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Completions(args) => generate::completions(args, &Signals::install(Later::Ends)?, console),
         Command::Man(args) => generate::man(args, &Signals::install(Later::Ends)?, console),
+        Command::Record(args) => record::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Replay(args) => replay::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

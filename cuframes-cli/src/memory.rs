@@ -11,6 +11,13 @@ use cuframes_mio::{Claim, Error, Frame, HostMemory, HostOr};
 use crate::args::{BackendArgs, MemoryKind};
 use crate::error::{Failure, failed};
 
+/// What a frame says of itself that is not what its publisher would say: its time, and its valid bytes (D-35).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) pts_ns: i64,
+    pub(crate) written_bytes: u64,
+}
+
 /// Memory that `publish` writes frames into.
 pub(crate) trait Canvas: Export<Fd = OwnedFd> + Sized {
     /// What is kept from one frame to the next.
@@ -18,10 +25,12 @@ pub(crate) trait Canvas: Export<Fd = OwnedFd> + Sized {
 
     fn kept(&self) -> Result<Self::Kept, Failure>;
 
-    /// Lets `draw` make the frame, and publishes it.
+    /// Lets `draw` make the frame, and publishes it: the whole of it and stamped with the current time, if `stamp` doesn't say
+    /// otherwise.
     fn publish(
         claim: Claim<'_, Self>,
         kept: &mut Self::Kept,
+        stamp: Option<Stamp>,
         draw: impl FnOnce(&mut [u8]),
     ) -> Result<(), Failure>;
 }
@@ -76,9 +85,17 @@ impl Canvas for HostMemory {
         Ok(())
     }
 
-    fn publish(mut claim: Claim<'_>, (): &mut (), draw: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
+    fn publish(
+        mut claim: Claim<'_>,
+        (): &mut (),
+        stamp: Option<Stamp>,
+        draw: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Failure> {
         draw(claim.bytes_mut());
-        claim.commit();
+        match stamp {
+            None => claim.commit(),
+            Some(Stamp { pts_ns, written_bytes }) => claim.commit_with(pts_ns, written_bytes),
+        };
         Ok(())
     }
 }
@@ -112,13 +129,17 @@ impl Canvas for Cuda {
     fn publish(
         mut claim: Claim<'_, Self>,
         Transfer { stream, bytes }: &mut Transfer,
+        stamp: Option<Stamp>,
         draw: impl FnOnce(&mut [u8]),
     ) -> Result<(), Failure> {
         bytes.resize(usize::try_from(claim.meta().frame_size_bytes).unwrap_or(usize::MAX), 0);
         draw(bytes);
         claim.copy_in(stream, bytes).map_err(|error| failed!("{error}"))?;
-        claim.commit_on(stream).map_err(|error| failed!("{error}"))?;
-        Ok(())
+        let committed = match stamp {
+            None => claim.commit_on(stream),
+            Some(Stamp { pts_ns, written_bytes }) => claim.commit_on_with(stream, pts_ns, written_bytes),
+        };
+        committed.map(drop).map_err(|error| failed!("{error}"))
     }
 }
 

@@ -162,6 +162,8 @@ pub(crate) enum End {
     Stream,
     /// As many frames as asked for.
     Frames,
+    /// As long as asked for.
+    Duration,
     /// SIGINT or SIGTERM.
     Signal,
     /// Nobody reads the output any more.
@@ -175,6 +177,7 @@ impl fmt::Display for End {
         f.write_str(match self {
             Self::Stream => "the stream ended",
             Self::Frames => "all frames asked for",
+            Self::Duration => "as long as asked for",
             Self::Signal => "stopped by a signal",
             Self::ClosedPipe => "the output was closed",
             Self::Failure => "failed",

@@ -143,6 +143,35 @@ fn whoever_takes_frames_wherever_they_are_is_counted_once_and_loses_none() {
     machine.check();
 }
 
+#[test]
+fn a_recording_of_a_device_is_replayed_into_a_device() {
+    let machine = Machine::new(true);
+    let key = machine.key();
+    let file = machine.run_dir.path().join("out.mkv");
+    let file = file.display();
+    // Rows without padding, which is not recorded.
+    let source = "--pattern seq --size 256x4 --frames 30";
+    let options = "--fps 0 --policy strict-wait --wait-for 1";
+    for backend in ["host", "cuda", "cuda-vmm"] {
+        let line = format!("publish {key} {source} --backend {backend} {options}");
+        let publisher = machine.cuframes(&line).spawn().unwrap();
+        let (is_well, text) = said(&machine.run(&format!("record {key} {file} --force --timeout 60")));
+        assert!(is_well, "{backend}: {text}");
+        assert!(publisher.wait_with_output().unwrap().status.success());
+
+        let line = format!("replay {file} {key} --backend {backend} {options} --json");
+        let player = machine.cuframes(&line).spawn().unwrap();
+        let line = format!("subscribe {key} --mode strict --check-seq --timeout 60 --json");
+        let output = machine.run(&line);
+        let json = String::from_utf8_lossy(&output.stdout);
+        assert!(json.contains(r#""frames":30,"#) && json.contains(r#""torn":0,"#), "{backend}: {output:?}");
+        let output = player.wait_with_output().unwrap();
+        let memory = format!(r#""memory":"{backend}""#);
+        assert!(String::from_utf8_lossy(&output.stdout).contains(&memory), "{backend}: {output:?}");
+    }
+    machine.check();
+}
+
 fn stop(publisher: std::process::Child) {
     let pid = publisher.id().to_string();
     assert!(Command::new("kill").arg(pid).status().unwrap().success());
