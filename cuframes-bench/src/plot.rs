@@ -1,10 +1,13 @@
 //! A picture of latencies, as SVG.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use tempfile::NamedTempFile;
 
 use crate::case::Job;
 use crate::numbers::figure;
@@ -22,23 +25,44 @@ impl Report {
         check_plot(path)?;
         let jobs: Vec<Job> = [Job::Spin, Job::Wake]
             .into_iter()
-            .filter(|job| self.curves.iter().any(|curve| curve.job == *job))
+            .filter(|job| self.curves.iter().any(|curve| curve.job == *job && curve.has_times()))
             .collect();
         if jobs.is_empty() {
-            return Err("there is nothing to plot: it takes the job spin or wake".into());
+            return Err(
+                "there is nothing to plot: it takes the job spin or wake, measured at least once".into()
+            );
         }
         let mut svg = String::new();
         let (width, height) = (860, 380 * u32::try_from(jobs.len())?);
         let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         area.fill(&WHITE)?;
         for (job, area) in jobs.iter().zip(area.split_evenly((jobs.len(), 1))) {
-            let curves: Vec<_> = self.curves.iter().filter(|curve| curve.job == *job).collect();
+            let curves: Vec<_> =
+                self.curves.iter().filter(|curve| curve.job == *job && curve.has_times()).collect();
             draw(*job, &curves, &area)?;
         }
         area.present()?;
         drop(area);
-        fs::write(path, svg).map_err(|error| format!("can't write {}: {error}", path.display()).into())
+        let failed = |error: io::Error| format!("can't write {}: {error}", path.display());
+        // Not into the file itself: what was there stays until there is something better.
+        let mut file = new_file(path).map_err(failed)?;
+        file.write_all(svg.as_bytes()).map_err(failed)?;
+        file.persist(path).map_err(|error| failed(error.error))?;
+        Ok(())
     }
+}
+
+impl Curve {
+    fn has_times(&self) -> bool {
+        self.counts.iter().any(|counts| !counts.is_empty())
+    }
+}
+
+/// A file beside the one that it is to become.
+fn new_file(path: &Path) -> io::Result<NamedTempFile> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let mode = Permissions::from_mode(0o644);
+    tempfile::Builder::new().prefix(".cuframes-plot-").permissions(mode).tempfile_in(dir)
 }
 
 /// Checks that a plot can be written into such a file, before hours are spent on measuring.
@@ -46,10 +70,14 @@ impl Report {
 /// # Errors
 /// It can't.
 pub fn check_plot(path: &Path) -> Result<(), Failure> {
-    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg")) {
-        return Ok(());
+    let cannot = |why: &str| -> Failure { format!("can't plot into {}: {why}", path.display()).into() };
+    if !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg")) {
+        return Err(cannot("only SVG can be written; give it a name in .svg"));
     }
-    Err(format!("can't plot into {}: only SVG can be written; give it a name in .svg", path.display()).into())
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(cannot("there is something else than a file; choose another name"));
+    }
+    new_file(path).map(drop).map_err(|error| cannot(&format!("{error}; choose another directory")))
 }
 
 /// One panel: the time that so many percent of all frames did not exceed.

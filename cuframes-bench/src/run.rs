@@ -225,31 +225,36 @@ fn perform(brief: &Brief, timeout: Duration, watch: &mut dyn Watch) -> Option<Re
             Err(RecvTimeoutError::Timeout) => {}
         }
     };
-    end(&mut child);
+    let how = end(&mut child);
     drop(listener);
     Some(match answer {
         Some(Line::Result(value)) => serde_json::from_value(value).map_err(|error| error.to_string()),
         Some(Line::Failed(failure)) => Err(failure),
         Some(Line::Word(_)) | None => {
             let said = complaints.ok().and_then(|complaints| complaints.join().ok()).unwrap_or_default();
-            Err(format!("ended without a result: {said}"))
+            Err(match said.as_str() {
+                "" => format!("ended without a result: {how}"),
+                said => format!("ended without a result: {how}: {said}"),
+            })
         }
     })
 }
 
-/// Waits until a cell has ended. One that has not is told to, by the end of its input, and killed if it does not.
-fn end(child: &mut Child) {
+/// Waits until a cell has ended, and says how. One that has not is told to, by the end of its input, and killed if it does not.
+fn end(child: &mut Child) -> String {
     drop(child.stdin.take());
     let deadline = Instant::now() + GRACE;
     while Instant::now() < deadline {
         match child.try_wait() {
             Ok(None) => thread::sleep(Duration::from_millis(1)),
-            _ => return,
+            Ok(Some(status)) => return status.to_string(),
+            Err(error) => return error.to_string(),
         }
     }
     // With all that it has started.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
+    "it had to be killed".into()
 }
 
 /// A name that nobody else on the machine has, because the directory's is.

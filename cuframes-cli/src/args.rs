@@ -39,7 +39,7 @@ mod top;
 #[command(name = "cuframes", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Directory of the streams' sockets [default: $CUFRAMES_RUN_DIR, /run/cuframes,
-    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used; a demo makes its own]
+    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used; demo and bench make their own]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -219,7 +219,7 @@ pub(crate) struct SubscribeArgs {
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// How often everything is measured
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: u32,
     /// What is measured [default: everything]
     #[arg(

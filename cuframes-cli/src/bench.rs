@@ -32,6 +32,9 @@ pub(crate) fn run(args: &BenchArgs, signals: &Signals, console: &Console) -> Res
         report.to_string()
     };
     console.print(&text, signals)?;
+    if signals.raised() && !report.interrupted {
+        return Err(failed!("interrupted while the report was written; it may be cut"));
+    }
     if let Some(plot) = &args.plot {
         report.plot(plot).map_err(|failure| failed!("{failure}"))?;
     }

@@ -145,3 +145,39 @@ fn a_process_of_a_measurement_that_nobody_has_started_says_that_it_can_do_nothin
         assert!(ended.code() == Some(FAILED) && ended.stdout.contains("Failed"), "{ended:?}");
     }
 }
+
+#[test]
+fn a_plot_of_nothing_is_a_failure_and_keeps_the_old_one() {
+    let stage = Stage::new();
+    let plot = stage.path("latency.svg");
+    fs::write(&plot, "old").unwrap();
+    // No socket has room for such a path, so that every cell fails.
+    let long = stage.path(&"y".repeat(100));
+    fs::create_dir(&long).unwrap();
+    let mut command = stage.cuframes("bench --quick --rounds 1 --jobs spin --plot DIR/latency.svg");
+    let ended = Process::start(command.env("TMPDIR", &long)).end();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    let expected =
+        "cuframes: there is nothing to plot: it takes the job spin or wake, measured at least once\n";
+    assert_eq!(ended.stderr, expected);
+    assert_eq!(fs::read_to_string(&plot).unwrap(), "old");
+}
+
+#[test]
+fn where_nothing_can_be_plotted_nothing_is_measured() {
+    let stage = Stage::new();
+    fs::create_dir(stage.path("dir.svg")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, stage.path("fifo.svg"), rustix::fs::Mode::RUSR).unwrap();
+    for (plot, why) in [
+        ("dir.svg", "there is something else than a file; choose another name"),
+        ("fifo.svg", "there is something else than a file; choose another name"),
+        ("missing/x.svg", "No such file or directory (os error 2)"),
+        ("x.png", "only SVG can be written; give it a name in .svg"),
+    ] {
+        let ended = stage.run(&format!("bench --jobs spin --plot DIR/{plot}"));
+        assert_eq!((ended.status.code(), &*ended.stdout), (Some(2), ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    }
+    let ended = stage.run("bench --rounds 10001");
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
+}
