@@ -2,6 +2,8 @@
 //!
 //! Whatever can be judged without looking at the machine is judged here and is wrong usage (exit code 2).
 
+mod snapshot;
+
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt;
@@ -15,6 +17,7 @@ use cuframes_bench::Job;
 use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
+pub(crate) use self::snapshot::{ColourArgs, SnapshotArgs};
 use crate::rate::Rate;
 
 /// Share video frames between processes on one host, without copying them.
@@ -40,6 +43,9 @@ pub(crate) enum Command {
     /// Subscribe to a stream: measure it, check it, or write it as a y4m video
     #[command(after_help = SUBSCRIBE_EXAMPLES)]
     Subscribe(SubscribeArgs),
+    /// Write one frame of a stream as a PNG picture
+    #[command(after_help = snapshot::EXAMPLES)]
+    Snapshot(SnapshotArgs),
     /// Measure latency, cost and throughput on this machine, next to the least that they can be
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),

@@ -12,14 +12,17 @@ mod error;
 mod memory;
 mod output;
 mod pattern;
+mod picture;
 mod place;
 mod publish;
 mod rate;
 mod signals;
 mod sink;
+mod snapshot;
 mod source;
 mod stats;
 mod subscribe;
+mod taker;
 mod worker;
 
 use std::process::ExitCode;
@@ -63,6 +66,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Publish(args) => publish::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Snapshot(args) => snapshot::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Gone};
-use cuframes_mio::{Error, Frame, HostMemory, Reconnect, StreamEvent, Subscriber};
+use cuframes_mio::{Error, Frame, HostMemory, Reconnect, StreamEvent, Subscriber, SubscriberBuilder};
 
 use crate::args::{MemoryKind, Stream, SubscribeArgs};
 use crate::console::Console;
@@ -70,7 +70,17 @@ fn connect<B: View>(
         let started = builder.reconnect(Reconnect::default()).start_on(backend);
         return started.map(Some).map_err(|error| failed!("{error}"));
     }
-    let (start, timeout) = (Instant::now(), args.timeout.unwrap_or(DEFAULT_TIMEOUT));
+    connect_within(&builder, &backend, args.timeout.unwrap_or(DEFAULT_TIMEOUT), signals)
+}
+
+/// Waits for the stream to appear. `None` if a signal came first.
+pub(crate) fn connect_within<B: View>(
+    builder: &SubscriberBuilder,
+    backend: &B,
+    timeout: Duration,
+    signals: &Signals,
+) -> Result<Option<Subscriber<B>>, Failure> {
+    let start = Instant::now();
     loop {
         let left = timeout.saturating_sub(start.elapsed()).max(RETRY);
         match builder.clone().timeout(left).connect_on(backend.clone()) {
