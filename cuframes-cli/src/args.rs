@@ -3,6 +3,7 @@
 //! Whatever can be judged without looking at the machine is judged here and is wrong usage (exit code 2).
 
 mod snapshot;
+mod view;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
 pub(crate) use self::snapshot::{ColourArgs, SnapshotArgs};
+pub(crate) use self::view::ViewArgs;
 use crate::rate::Rate;
 
 /// Share video frames between processes on one host, without copying them.
@@ -46,6 +48,9 @@ pub(crate) enum Command {
     /// Write one frame of a stream as a PNG picture
     #[command(after_help = snapshot::EXAMPLES)]
     Snapshot(SnapshotArgs),
+    /// Show a stream in the terminal
+    #[command(after_help = view::EXAMPLES)]
+    View(ViewArgs),
     /// Measure latency, cost and throughput on this machine, next to the least that they can be
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),

@@ -23,6 +23,7 @@ mod source;
 mod stats;
 mod subscribe;
 mod taker;
+mod view;
 mod worker;
 
 use std::process::ExitCode;
@@ -67,6 +68,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Publish(args) => publish::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Subscribe(args) => subscribe::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Snapshot(args) => snapshot::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::View(args) => view::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }
