@@ -61,6 +61,11 @@ impl Picture {
         }
     }
 
+    /// Width and height.
+    pub(crate) const fn size(&self) -> (u32, u32) {
+        (self.meta.width, self.meta.height)
+    }
+
     /// Whether frames with this geometry can be read.
     pub(crate) fn fits(&self, meta: &FrameMeta) -> bool {
         self.meta == *meta

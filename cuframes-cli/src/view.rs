@@ -8,8 +8,6 @@ use std::env;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cuframes_core::FrameMeta;
-
 use self::canvas::{Canvas, Colours};
 use self::scale::{Grid, Scaler, fit};
 use self::terminal::Terminal;
@@ -141,9 +139,9 @@ impl<'a> Show<'a> {
                 _ => picture
                     .insert(Picture::new(meta, args.colour).ok_or_else(|| no_picture(&args.key, meta))?),
             };
-            let FrameMeta { width, height, .. } = *meta;
-            let mut scaler = Scaler::new((width, height), fit((width, height), canvas.room()));
-            for y in 0..height {
+            let size = picture.size();
+            let mut scaler = Scaler::new(size, fit(size, canvas.room()));
+            for y in 0..size.1 {
                 scaler.push(picture.row(frame, y).iter().map(|&[r, g, b, _]| [r, g, b]));
             }
             next = Some(scaler.finish());
@@ -167,9 +165,9 @@ impl<'a> Show<'a> {
     /// Draws the frame that is shown in another size, until there is a better one.
     fn redraw(&mut self, out: &mut String) {
         let height = u32::try_from(self.grid.rows().count()).unwrap_or(u32::MAX);
-        let size = (self.grid.width, height);
-        if height > 0 {
-            let mut scaler = Scaler::new(size, fit(size, self.canvas.room()));
+        if let Some(picture) = self.picture.as_ref().filter(|_| height > 0) {
+            let from = (self.grid.width, height);
+            let mut scaler = Scaler::new(from, fit(picture.size(), self.canvas.room()));
             self.grid.rows().for_each(|row| scaler.push(row.iter().copied()));
             self.grid = scaler.finish();
         }
