@@ -47,6 +47,7 @@ EXAMPLES:
 
 The newest frame is taken, or the next one if there is none yet. The file gets its name when it is complete: whatever goes wrong, \
 there is no half picture, and a file of that name stays as it was. One that is read-only is not replaced.
-Grey frames make grey pictures, and those with alpha keep it. Samples of more than 8 bits are rounded to 8. Chroma of 4:2:0 frames \
-is taken to lie in the middle of its four pixels.
+A YUV frame does not say what its numbers mean. Without --matrix it is bt709 from 720 rows on, bt601 below; the pattern bars of \
+cuframes publish is always bt601. Chroma of 4:2:0 lies in the middle of its four pixels. Samples of more than 8 bits are rounded \
+to 8, grey frames make grey pictures, and alpha is kept.
 The exit code is 0 if the picture is there, 1 if something failed, 2 for wrong usage.";

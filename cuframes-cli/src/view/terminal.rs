@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -23,6 +24,7 @@ impl Terminal {
         let fail = |error| failed!("can't use the terminal: {error}; run it in another one");
         enable_raw_mode().map_err(fail)?;
         // From here on it is put back.
+        IS_OURS.store(true, Ordering::Relaxed);
         let terminal = Self(());
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -79,8 +81,11 @@ pub(crate) fn check() -> Result<(), Failure> {
     }
 }
 
-/// Puts everything back; nobody can be told if that fails.
+/// Puts everything back, once: a second time would move the cursor. Nobody can be told if it fails.
 fn leave() {
+    if !IS_OURS.swap(false, Ordering::Relaxed) {
+        return;
+    }
     restore_mode();
     let _ = execute!(io::stdout(), EnableLineWrap, cursor::Show, LeaveAlternateScreen);
 }
@@ -100,6 +105,9 @@ fn is_end(key: &KeyEvent) -> bool {
             _ => false,
         }
 }
+
+/// Whether there is something to put back.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]
 mod tests {

@@ -63,6 +63,13 @@ fn arguments_that_nobody_can_use_are_wrong_usage() {
         ("subscribe KEY --y4m DIR/x --rate 0", "above 0"),
         ("subscribe KEY --rate 25", "--y4m <FILE>"),
         ("subscribe KEY --delay 0.5", "whole number of milliseconds"),
+        ("snapshot KEY", "<OUT.png>"),
+        ("snapshot KEY x.png --matrix bt2020", "possible values: auto, bt601, bt709"),
+        ("snapshot KEY x.png --range tv", "possible values: limited, full"),
+        ("snapshot KEY x.png --timeout soon", "a number of seconds"),
+        ("view", "<KEY>"),
+        ("view KEY --fps 0", "0 is not in 1..=1000"),
+        ("view KEY --frames 0", "0 is not in 1.."),
         ("demo --subscribers 0", "0 is not in 1..=31"),
         ("demo --ring 17", "1 to 16 frames"),
         ("demo --format bytes", "must be 1"),
@@ -78,7 +85,7 @@ fn arguments_that_nobody_can_use_are_wrong_usage() {
 #[test]
 fn the_help_and_the_version_are_no_errors() {
     let stage = Stage::new();
-    for command in ["", "demo ", "publish ", "subscribe "] {
+    for command in ["", "demo ", "publish ", "subscribe ", "snapshot ", "view "] {
         let help = stage.run(&format!("{command}--help")).succeeded().stdout;
         assert!(help.contains("EXAMPLES:"), "{help}");
     }

@@ -58,7 +58,7 @@ fn frames_of_any_size_and_pitch_are_exact() {
         let stage = Stage::new();
         let meta = FrameMeta::with_pitches(Format::GRAY8, width, height, pitches.0, 0).unwrap();
         let pixels: Vec<u8> = (0..width * height).map(|n| u8::try_from(n * 7 % 256).unwrap()).collect();
-        let publisher = publish(&stage, meta, &[pixels.clone()]);
+        let publisher = publish(&stage, meta, std::slice::from_ref(&pixels));
         let picture = snapshot(&stage, "");
         let expected = Picture { size: (width, height), colour: ColorType::Grayscale, bytes: pixels };
         assert!(picture == expected, "{width}x{height}");
