@@ -96,28 +96,32 @@ fn take(args: &SnapshotArgs, run_dir: Option<&Path>, signals: &Signals) -> Resul
         return Err(stopped(key));
     };
     loop {
-        let mut seen = None;
         let left = timeout.saturating_sub(start.elapsed());
-        let taken = taker.take(left.min(REFRESH), &mut |meta, frame| {
-            seen = Some((*meta, read(key, meta, frame, args.colour)?));
-            Ok(())
-        })?;
-        match (taken, seen) {
-            (Taken::Frame { seq, pts_ns, .. }, Some((meta, (channels, bytes)))) => {
-                return Ok(Shot { seq, pts_ns, meta, channels, bytes });
+        match taker.take(left.min(REFRESH))? {
+            Taken::Frame { seq, pts_ns, .. } => {
+                let mut seen = None;
+                let is_whole = taker.look(&mut |meta, frame| {
+                    seen = Some((*meta, read(key, meta, frame, args.colour)?));
+                    Ok(())
+                })?;
+                if let (true, Some((meta, (channels, bytes)))) = (is_whole, seen) {
+                    return Ok(Shot { seq, pts_ns, meta, channels, bytes });
+                }
             }
-            (Taken::Ended, _) => {
+            Taken::Ended => {
                 return Err(failed!(
                     "stream {key}: it ended before there was a frame; start its publisher again"
                 ));
             }
-            _ if signals.raised() => return Err(stopped(key)),
-            _ if left.is_zero() => {
-                return Err(failed!(
-                    "stream {key}: no frame for {timeout:?}; is its source stalled? --timeout allows more"
-                ));
-            }
-            _ => {}
+            Taken::Nothing => {}
+        }
+        if signals.raised() {
+            return Err(stopped(key));
+        }
+        if left.is_zero() {
+            return Err(failed!(
+                "stream {key}: no frame for {timeout:?}; is its source stalled? --timeout allows more"
+            ));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Gone, Key};
-use cuframes_mio::{Error, HostMemory, Subscriber};
+use cuframes_mio::{Error, Frame, HostMemory, Subscriber};
 
 use crate::args::{BackendArgs, MemoryKind};
 use crate::error::{Failure, failed};
@@ -13,10 +13,15 @@ use crate::memory::{self, Copies, View};
 use crate::signals::Signals;
 use crate::subscribe::connect_within;
 
-/// Takes frames, and forgets in what kind of memory they were.
+/// Takes frames, and forgets in what kind of memory they were. The newest one is held until somebody looks at it or a
+/// newer one comes, so that nobody has to wait for one who seldom looks.
 pub(crate) trait Taker {
-    /// Waits for the next frame for at most `timeout`, and lets `look` look at it while it is held.
-    fn take(&mut self, timeout: Duration, look: &mut Look<'_>) -> Result<Taken, Failure>;
+    /// Waits for the next frame for at most `timeout`.
+    fn take(&mut self, timeout: Duration) -> Result<Taken, Failure>;
+
+    /// Lets `look` look at the frame that is held, and gives it back. Answers `false` if there is none, or if it was
+    /// overwritten meanwhile: whatever was seen of it is not to be used.
+    fn look(&mut self, look: &mut Look<'_>) -> Result<bool, Failure>;
 }
 
 /// Gets the geometry and the bytes of a frame.
@@ -27,8 +32,6 @@ pub(crate) type Look<'a> = dyn FnMut(&FrameMeta, &[u8]) -> Result<(), Failure> +
 pub(crate) enum Taken {
     /// A frame. `lost` did not arrive since the one before.
     Frame { seq: u64, pts_ns: i64, lost: u64 },
-    /// A frame that was overwritten meanwhile: whatever was seen of it is not to be used. It counts as `lost`, too.
-    Overwritten { lost: u64 },
     /// No frame yet.
     Nothing,
     /// The publisher ended the stream.
@@ -62,30 +65,35 @@ pub(crate) fn subscribe(
 }
 
 fn boxed<B: View + 'static>(subscriber: Subscriber<B>) -> Box<dyn Taker> {
-    Box::new(From { subscriber, copies: Copies::new() })
+    Box::new(Source { subscriber, copies: Copies::new(), held: None })
 }
 
-/// From one kind of memory.
-struct From<B: View> {
+/// One kind of memory.
+struct Source<B: View> {
     subscriber: Subscriber<B>,
     copies: Copies<B>,
+    held: Option<Frame<B>>,
 }
 
-impl<B: View> Taker for From<B> {
-    fn take(&mut self, timeout: Duration, look: &mut Look<'_>) -> Result<Taken, Failure> {
-        let frame = match self.subscriber.next(timeout) {
-            Ok(Some(frame)) => frame,
-            Ok(None) => return Ok(Taken::Nothing),
-            Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
-                return Ok(Taken::Ended);
+impl<B: View> Taker for Source<B> {
+    fn take(&mut self, timeout: Duration) -> Result<Taken, Failure> {
+        match self.subscriber.next(timeout) {
+            Ok(Some(frame)) => {
+                let taken = Taken::Frame { seq: frame.seq(), pts_ns: frame.pts_ns(), lost: frame.lost() };
+                self.held = Some(frame);
+                Ok(taken)
             }
-            Err(error) => return Err(failed!("{error}")),
-        };
-        let (seq, pts_ns, lost) = (frame.seq(), frame.pts_ns(), frame.lost());
+            Ok(None) => Ok(Taken::Nothing),
+            Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
+                Ok(Taken::Ended)
+            }
+            Err(error) => Err(failed!("{error}")),
+        }
+    }
+
+    fn look(&mut self, look: &mut Look<'_>) -> Result<bool, Failure> {
+        let Some(frame) = self.held.take() else { return Ok(false) };
         look(frame.meta(), self.copies.look(&frame)?)?;
-        Ok(match frame.release() {
-            Ok(()) => Taken::Frame { seq, pts_ns, lost },
-            Err(_) => Taken::Overwritten { lost: lost + 1 },
-        })
+        Ok(frame.release().is_ok())
     }
 }

@@ -14,7 +14,6 @@ use self::terminal::Terminal;
 use crate::args::ViewArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::output::REFRESH;
 use crate::picture::Picture;
 use crate::rate::{Pacer, Rate};
 use crate::signals::Signals;
@@ -91,12 +90,13 @@ impl<'a> Show<'a> {
         let start = Instant::now();
         let mut pacer = Pacer::new(Rate { num: self.args.fps, den: 1 }, start);
         let mut due = start + pacer.delay(start);
+        // The frame that is held and was not shown yet.
+        let mut pending = None;
         while Some(self.frames) != self.args.frames {
             if signals.raised() {
                 return Ok(Some(End::Signal));
             }
-            let wait = due.saturating_duration_since(Instant::now());
-            if terminal.wait_for_end(wait.min(REFRESH))? {
+            if terminal.has_end_key()? {
                 return Ok(None);
             }
             let mut out = String::new();
@@ -104,20 +104,27 @@ impl<'a> Show<'a> {
             if is_new_size {
                 self.redraw(&mut out);
             }
+            // Every frame is taken, so that nobody waits for us, and only as many are shown as there is time for.
+            let wait = due.saturating_duration_since(Instant::now());
+            match taker.take(if pending.is_some() { wait.min(STEP) } else { STEP })? {
+                Taken::Ended => return Ok(Some(End::Stream)),
+                Taken::Frame { seq, lost, .. } => {
+                    pending = Some(seq);
+                    self.dropped += lost;
+                }
+                Taken::Nothing => {}
+            }
             let mut is_new = false;
-            if due <= Instant::now() {
-                match self.take(taker)? {
-                    Taken::Ended => return Ok(Some(End::Stream)),
-                    Taken::Frame { seq, lost, .. } => {
-                        (self.seq, is_new) = (Some(seq), true);
-                        self.frames += 1;
-                        self.dropped += lost;
-                        self.canvas.draw(&self.grid, &mut out);
-                        let now = Instant::now();
-                        due = now + pacer.delay(now);
-                    }
-                    Taken::Overwritten { lost } => self.dropped += lost,
-                    Taken::Nothing => {}
+            if let Some(seq) = pending.take_if(|_| due <= Instant::now()) {
+                is_new = self.look(taker)?;
+                if is_new {
+                    self.seq = Some(seq);
+                    self.frames += 1;
+                    self.canvas.draw(&self.grid, &mut out);
+                    let now = Instant::now();
+                    due = now + pacer.delay(now);
+                } else {
+                    self.dropped += 1;
                 }
             }
             let is_measured = self.measure(Instant::now());
@@ -129,11 +136,11 @@ impl<'a> Show<'a> {
         Ok(Some(End::Frames))
     }
 
-    /// Waits a little for the next frame, and makes it as small as the terminal.
-    fn take(&mut self, taker: &mut dyn Taker) -> Result<Taken, Failure> {
+    /// Makes the frame that is held as small as the terminal. Answers whether it was still whole.
+    fn look(&mut self, taker: &mut dyn Taker) -> Result<bool, Failure> {
         let Self { args, picture, canvas, grid, .. } = self;
         let mut next = None;
-        let taken = taker.take(STEP, &mut |meta, frame| {
+        let is_whole = taker.look(&mut |meta, frame| {
             let picture = match picture {
                 Some(picture) if picture.fits(meta) => picture,
                 _ => picture
@@ -147,10 +154,10 @@ impl<'a> Show<'a> {
             next = Some(scaler.finish());
             Ok(())
         })?;
-        if let (Taken::Frame { .. }, Some(next)) = (taken, next) {
+        if let (true, Some(next)) = (is_whole, next) {
             *grid = next;
         }
-        Ok(taken)
+        Ok(is_whole)
     }
 
     /// Answers whether the terminal has another size now.
@@ -196,7 +203,7 @@ impl<'a> Show<'a> {
     }
 }
 
-/// How long to wait for a frame before looking at the keys again.
+/// How long to wait for a frame before the keys are looked at again.
 const STEP: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 

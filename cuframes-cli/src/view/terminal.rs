@@ -52,15 +52,17 @@ impl Terminal {
             .map_err(|error| failed!("can't write to the terminal: {error}; is it still there?"))
     }
 
-    /// Waits for at most `timeout` for a key that means the end. Another key, or another size of the terminal, ends the
-    /// wait early.
-    pub(crate) fn wait_for_end(&self, timeout: Duration) -> Result<bool, Failure> {
-        let read = || if event::poll(timeout)? { event::read().map(Some) } else { Ok(None) };
-        match read() {
-            Ok(Some(Event::Key(key))) => Ok(is_end(&key)),
-            Ok(_) => Ok(false),
-            Err(error) => Err(failed!("can't read keys from the terminal: {error}; is it still there?")),
-        }
+    /// Whether a key was pressed that means the end.
+    pub(crate) fn has_end_key(&self) -> Result<bool, Failure> {
+        let is_end = || -> io::Result<bool> {
+            while event::poll(Duration::ZERO)? {
+                if matches!(event::read()?, Event::Key(key) if is_end(&key)) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        is_end().map_err(|error| failed!("can't read keys from the terminal: {error}; is it still there?"))
     }
 }
 

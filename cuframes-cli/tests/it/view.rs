@@ -213,6 +213,22 @@ fn an_error_is_one_line_after_the_terminal_is_given_back() {
 }
 
 #[test]
+fn a_publisher_that_waits_for_everybody_does_not_wait_for_a_viewer_that_shows_few_frames() {
+    let stage = Stage::new();
+    let line =
+        "publish KEY --pattern bars --size 320x180 --fps 100 --frames 300 --ring 2 --policy strict-wait";
+    let publisher = stage.start(&format!("{line} --wait-for 1 --wait-timeout 120 --verbose"));
+    stage.wait_for_socket();
+    let Some(tmux) = Tmux::start(&stage, 80, 24, "truecolor") else { return };
+    tmux.run("view KEY --timeout 120 --fps 1");
+    // Whoever keeps it waiting for a second is sent away, and that is an error.
+    tmux.ended(0, "(the stream ended)");
+    let publisher = publisher.end().succeeded();
+    assert!(publisher.stdout.contains("300 frames"), "{publisher:?}");
+    assert!(!publisher.stderr.contains("evicted"), "{publisher:?}");
+}
+
+#[test]
 fn a_picture_is_not_written_to_a_terminal() {
     let stage = Stage::new();
     let Some(tmux) = Tmux::start(&stage, 100, 24, "truecolor") else { return };
