@@ -11,7 +11,8 @@ use std::process::{self, Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -137,15 +138,19 @@ static TROUPE: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 /// Ends this process when standard input does, with all that it has started and made.
 pub(crate) fn end_with_input(dir: PathBuf) -> Result<(), Failure> {
-    let owner = getppid();
+    let owner = getppid().and_then(|owner| pidfd_open(owner, PidfdFlags::empty()).ok());
     let watch = move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         // Never let go of: nothing is started or made from here on.
         let mut troupe = troupe();
         troupe.iter_mut().for_each(end);
         sweep(&dir);
-        // That of all cells: an owner that is gone can't delete it.
-        if let Some(parent) = dir.parent().filter(|_| getppid() != owner) {
+        // That of all cells: an owner that is gone can't delete it. It closes our input before it is seen to be gone.
+        let is_gone = owner.is_some_and(|owner| {
+            let mut owner = [PollFd::new(&owner, PollFlags::IN)];
+            poll(&mut owner, Some(&LAST_MOMENTS)).is_ok_and(|ended| ended != 0)
+        });
+        if let Some(parent) = dir.parent().filter(|_| is_gone) {
             let _ = std::fs::remove_dir(parent);
         }
         process::exit(1)
@@ -153,6 +158,9 @@ pub(crate) fn end_with_input(dir: PathBuf) -> Result<(), Failure> {
     thread::Builder::new().name("bench-watch".into()).spawn(watch)?;
     Ok(())
 }
+
+/// How long the end of a process may take.
+const LAST_MOMENTS: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 fn end(child: &mut Child) {
     // They fail if it has ended, and was waited for.

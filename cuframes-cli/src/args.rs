@@ -4,6 +4,8 @@
 
 pub(crate) mod record;
 pub(crate) mod replay;
+mod snapshot;
+mod view;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -18,6 +20,8 @@ use cuframes_bench::Job;
 use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
+pub(crate) use self::snapshot::{ColourArgs, SnapshotArgs};
+pub(crate) use self::view::ViewArgs;
 use crate::rate::Rate;
 use doctor::DOCTOR_EXAMPLES;
 use generate::{COMPLETIONS_EXAMPLES, MAN_EXAMPLES};
@@ -63,6 +67,12 @@ pub(crate) enum Command {
     /// Publish a recording as it was
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::ReplayArgs),
+    /// Write one frame of a stream as a PNG picture
+    #[command(after_help = snapshot::EXAMPLES)]
+    Snapshot(SnapshotArgs),
+    /// Show a stream in the terminal
+    #[command(after_help = view::EXAMPLES)]
+    View(ViewArgs),
     /// Measure latency, cost and throughput on this machine, next to the least that they can be
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use ratatui::crossterm::event::{self, Event};
+use crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 

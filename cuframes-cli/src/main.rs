@@ -19,6 +19,7 @@ mod ls;
 mod memory;
 mod output;
 mod pattern;
+mod picture;
 mod place;
 mod publish;
 mod rate;
@@ -27,11 +28,14 @@ mod recording;
 mod replay;
 mod signals;
 mod sink;
+mod snapshot;
 mod source;
 mod stats;
 mod subscribe;
 mod survey;
+mod taker;
 mod top;
+mod view;
 mod worker;
 
 use std::process::ExitCode;
@@ -85,6 +89,8 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Man(args) => generate::man(args, &Signals::install(Later::Ends)?, console),
         Command::Record(args) => record::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Replay(args) => replay::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Snapshot(args) => snapshot::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::View(args) => view::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

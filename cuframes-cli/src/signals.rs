@@ -70,11 +70,16 @@ impl Signals {
     /// Ends the program [`PATIENCE`] after the first signal, even if it is blocked in a system call: for a command that
     /// leaves nothing behind when it is cut off.
     pub(crate) fn insist(&self) -> io::Result<()> {
+        self.insist_with(|| 0)
+    }
+
+    /// As [`insist`](Self::insist), but first does what must not be left out, and learns the exit code from it.
+    pub(crate) fn insist_with(&self, last: impl FnOnce() -> i32 + Send + 'static) -> io::Result<()> {
         let wake = self.wake.try_clone()?;
         thread::Builder::new().name("cuframes-insist".into()).spawn(move || {
             wait_for(&wake);
             thread::sleep(PATIENCE);
-            process::exit(0);
+            process::exit(last());
         })?;
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crossterm::event::KeyCode;
 use cuframes_core::Key;
 use cuframes_mio::{Error, Sighting};
 use ratatui::Frame;
-use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};

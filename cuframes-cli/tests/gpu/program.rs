@@ -208,6 +208,29 @@ fn a_subscriber_that_goes_on_follows_the_frames_from_one_memory_to_the_other() {
 }
 
 #[test]
+fn a_snapshot_is_the_same_picture_wherever_the_frame_is() {
+    let machine = Machine::new(true);
+    let key = machine.key();
+    let path = machine.run_dir.path().join("out.png");
+    let mut pictures = Vec::new();
+    for backend in ["host", "cuda", "cuda-vmm"] {
+        let line = format!("publish {key} --pattern bars --size 65x33 --backend {backend} --fps 1/1000");
+        let publisher = machine.cuframes(&line).spawn().unwrap();
+        for options in ["", &format!("--backend {backend}")] {
+            let line = format!("snapshot {key} {} --timeout 60 {options}", path.display());
+            let output = machine.run(line.trim_end());
+            assert!(output.status.success(), "{backend}: {output:?}");
+            pictures.push(std::fs::read(&path).unwrap());
+        }
+        stop(publisher);
+    }
+    assert_eq!(pictures.len(), 6);
+    pictures.dedup();
+    assert_eq!(pictures.len(), 1, "they differ");
+    machine.check();
+}
+
+#[test]
 fn auto_says_what_it_picked() {
     let line = |machine: &Machine| {
         format!("publish {} --pattern bars --size 64x32 --backend auto --frames 1", machine.key())

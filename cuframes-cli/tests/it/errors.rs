@@ -70,6 +70,13 @@ fn arguments_that_nobody_can_use_are_wrong_usage() {
         ("replay DIR/x", "<KEY>"),
         ("replay DIR/x KEY --fps fast", "30000/1001"),
         ("replay DIR/x KEY --wait-timeout 3", "--wait-for <N>"),
+        ("snapshot KEY", "<OUT.png>"),
+        ("snapshot KEY x.png --matrix bt2020", "possible values: auto, bt601, bt709"),
+        ("snapshot KEY x.png --range tv", "possible values: limited, full"),
+        ("snapshot KEY x.png --timeout soon", "a number of seconds"),
+        ("view", "<KEY>"),
+        ("view KEY --fps 0", "0 is not in 1..=1000"),
+        ("view KEY --frames 0", "0 is not in 1.."),
         ("demo --subscribers 0", "0 is not in 1..=31"),
         ("demo --ring 17", "1 to 16 frames"),
         ("demo --format bytes", "must be 1"),
@@ -85,7 +92,24 @@ fn arguments_that_nobody_can_use_are_wrong_usage() {
 #[test]
 fn the_help_and_the_version_are_no_errors() {
     let stage = Stage::new();
-    for command in ["", "demo ", "publish ", "subscribe ", "record ", "replay "] {
+    let commands = [
+        "demo",
+        "publish",
+        "subscribe",
+        "record",
+        "replay",
+        "snapshot",
+        "view",
+        "ls",
+        "top",
+        "inspect",
+        "gc",
+        "doctor",
+        "bench",
+        "completions",
+        "man",
+    ];
+    for command in ["".to_string()].into_iter().chain(commands.map(|command| format!("{command} "))) {
         let help = stage.run(&format!("{command}--help")).succeeded().stdout;
         assert!(help.contains("EXAMPLES:"), "{help}");
     }

@@ -105,6 +105,10 @@ impl Process {
         Ok(Self(Some(command.spawn()?)))
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
     pub(crate) fn child(&mut self) -> &mut Child {
         self.0.as_mut().unwrap()
     }
