@@ -24,6 +24,8 @@ mod reference;
 mod snapshot;
 mod stage;
 mod stills;
+mod terminal;
+mod top;
 mod videos;
 mod view;
 mod watcher;

@@ -1,116 +1,14 @@
 //! `view` in a real terminal: the picture fills it, and whatever the end is, the shell is there again.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use crate::errors::{FAILED, one_line};
 use crate::stage::{Process, Stage, wait_until};
+use crate::terminal::{Tmux, ends_with_its_terminal};
 
-/// A terminal with a shell in it.
-struct Tmux<'a> {
-    stage: &'a Stage,
-}
-
-impl<'a> Tmux<'a> {
-    /// `None` if tmux is not installed.
-    fn start(stage: &'a Stage, columns: u32, rows: u32, colorterm: &str) -> Option<Self> {
-        let tmux = Self { stage };
-        let size = [columns.to_string(), rows.to_string()];
-        let shell = format!(
-            "env -i PATH=\"$PATH\" TERM=screen-256color COLORTERM={colorterm} PS1='$ ' CUFRAMES_RUN_DIR={} sh",
-            stage.run_dir().display()
-        );
-        let session = ["-u", "-f", "/dev/null", "new-session", "-d", "-x", &size[0], "-y", &size[1], &shell];
-        match tmux.command().args(session).status() {
-            Ok(status) => assert!(status.success()),
-            Err(error) => {
-                eprintln!("skipped: there is no tmux: {error}");
-                return None;
-            }
-        }
-        wait_until("the prompt", || tmux.screen().starts_with('$'));
-        Some(tmux)
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new("tmux");
-        command.arg("-S").arg(self.stage.path("tmux"));
-        command
-    }
-
-    /// What tmux says to this.
-    #[track_caller]
-    fn ask(&self, words: &[&str]) -> String {
-        let output = self.command().args(words).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// What is on the screen, without colours.
-    fn screen(&self) -> String {
-        self.ask(&["capture-pane", "-p"])
-    }
-
-    /// The same with them.
-    fn colours(&self) -> String {
-        self.ask(&["capture-pane", "-p", "-e"])
-    }
-
-    /// How many characters are part of the picture.
-    fn drawn(&self) -> usize {
-        self.screen().matches('▀').count()
-    }
-
-    fn keys(&self, keys: &str) {
-        self.ask(&["send-keys", keys]);
-    }
-
-    /// Runs a command of the program, and then tells its exit code.
-    fn run(&self, line: &str) {
-        let line = line.replace("KEY", &self.stage.key);
-        self.ask(&["send-keys", "-l", &format!("clear; {} {line}; echo code=$?", program().display())]);
-        self.keys("Enter");
-    }
-
-    /// Waits for the end, and for the shell: the prompt, the cursor and the echo of what is typed.
-    #[track_caller]
-    fn ended(&self, code: i32, said: &str) {
-        wait_until("the end", || self.screen().lines().any(|line| line.starts_with("code=")));
-        let screen = self.screen();
-        assert!(screen.contains(&format!("code={code}\n")) && screen.contains(said), "{screen}");
-        assert!(!screen.contains('▀') && !self.colours().contains("48;"), "{screen}");
-        let state = self.ask(&["display-message", "-p", "#{cursor_flag} #{alternate_on} #{wrap_flag}"]);
-        assert_eq!(state.trim(), "1 0 1", "the cursor, the other screen, and lines that wrap");
-        self.ask(&["send-keys", "-l", "clear; stty -a; echo again$((1 + 1))"]);
-        self.keys("Enter");
-        wait_until("the shell", || self.screen().lines().any(|line| line == "again2"));
-        let screen = self.screen();
-        assert!(
-            screen.contains(" icanon") && screen.contains(" echo ") && screen.contains("isig"),
-            "{screen}"
-        );
-    }
-
-    /// The process of the program, once it has drawn something.
-    fn pid(&self) -> Pid {
-        let shell = self.ask(&["display-message", "-p", "#{pane_pid}"]);
-        let shell = shell.trim();
-        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
-        Pid::from_raw(children.trim().parse().unwrap()).unwrap()
-    }
-}
-
-impl Drop for Tmux<'_> {
-    fn drop(&mut self) {
-        let _ = self.command().arg("kill-server").output();
-    }
-}
-
-fn program() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_cuframes"))
+/// How many characters are part of the picture.
+fn drawn(tmux: &Tmux<'_>) -> usize {
+    tmux.screen().matches('▀').count()
 }
 
 /// Bars that move, which are wider than high by 16:9.
@@ -129,7 +27,7 @@ fn the_picture_fills_terminals_of_any_size_and_q_escape_and_control_c_end_it() {
         let _publisher = bars(&stage);
         let Some(tmux) = Tmux::start(&stage, columns, rows, "truecolor") else { return };
         tmux.run("view KEY --timeout 120");
-        wait_until("the picture", || tmux.drawn() == cells && tmux.screen().contains("  frame"));
+        wait_until("the picture", || drawn(&tmux) == cells && tmux.screen().contains("  frame"));
         let colours = tmux.colours();
         for colour in ["191;191;191", "191;0;1", "0;1;192"] {
             assert!(colours.contains(&format!("48;2;{colour}m")), "{colour} is missing");
@@ -151,7 +49,7 @@ fn a_terminal_without_true_colours_gets_256() {
     let _publisher = bars(&stage);
     let Some(tmux) = Tmux::start(&stage, 80, 24, "") else { return };
     tmux.run("view KEY --timeout 120");
-    wait_until("the picture", || tmux.drawn() == 80 * 23);
+    wait_until("the picture", || drawn(&tmux) == 80 * 23);
     let colours = tmux.colours();
     assert!(colours.contains("48;5;") && !colours.contains("48;2;"), "24-bit colours");
     tmux.keys("q");
@@ -166,10 +64,10 @@ fn the_picture_follows_the_size_of_the_terminal() {
     stage.wait_for_socket();
     let Some(tmux) = Tmux::start(&stage, 80, 24, "24bit") else { return };
     tmux.run("view KEY --timeout 120");
-    wait_until("the picture", || tmux.drawn() == 80 * 23);
+    wait_until("the picture", || drawn(&tmux) == 80 * 23);
     for (columns, rows, cells) in [("160", "50", 160 * 45), ("40", "12", 39 * 11), ("80", "24", 80 * 23)] {
         tmux.ask(&["resize-window", "-x", columns, "-y", rows]);
-        wait_until("the new size", || tmux.drawn() == cells);
+        wait_until("the new size", || drawn(&tmux) == cells);
     }
     tmux.keys("q");
     tmux.ended(0, "1 frame shown");
@@ -182,14 +80,14 @@ fn a_signal_the_last_frame_and_the_end_of_the_stream_give_the_terminal_back() {
     let Some(tmux) = Tmux::start(&stage, 80, 24, "truecolor") else { return };
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         tmux.run("view KEY --timeout 120");
-        wait_until("the picture", || tmux.drawn() == 80 * 23);
+        wait_until("the picture", || drawn(&tmux) == 80 * 23);
         kill_process(tmux.pid(), signal).unwrap();
         tmux.ended(0, "(stopped by a signal)");
     }
     tmux.run("view KEY --timeout 120 --frames 3 --fps 100");
     tmux.ended(0, "3 frames shown (all frames asked for)");
     tmux.run("view KEY --timeout 120");
-    wait_until("the picture", || tmux.drawn() == 80 * 23);
+    wait_until("the picture", || drawn(&tmux) == 80 * 23);
     publisher.signal(Signal::TERM);
     publisher.end().succeeded();
     tmux.ended(0, "(the stream ended)");
@@ -201,7 +99,7 @@ fn an_error_is_one_line_after_the_terminal_is_given_back() {
     let publisher = bars(&stage);
     let Some(tmux) = Tmux::start(&stage, 100, 24, "truecolor") else { return };
     tmux.run("view KEY --timeout 120");
-    wait_until("the picture", || tmux.drawn() > 80 * 20);
+    wait_until("the picture", || drawn(&tmux) > 80 * 20);
     publisher.signal(Signal::KILL);
     publisher.end();
     tmux.ended(FAILED, "the connection ended");
@@ -241,4 +139,11 @@ fn without_a_terminal_there_is_one_clear_line() {
     let stage = Stage::new();
     let text = one_line(&stage.run("view KEY --timeout 1000"), FAILED);
     assert!(text.contains("standard output is not a terminal; cuframes snapshot writes"), "{text}");
+}
+
+#[test]
+fn who_watches_in_a_terminal_that_goes_away_ends() {
+    let stage = Stage::new();
+    let _publisher = bars(&stage);
+    ends_with_its_terminal(&stage, "view KEY --timeout 120", |tmux| drawn(tmux) != 0);
 }
