@@ -2,9 +2,14 @@
 //!
 //! Whatever can be judged without looking at the machine is judged here and is wrong usage (exit code 2).
 
-pub(crate) mod record;
-pub(crate) mod replay;
+mod bench;
+mod doctor;
+mod generate;
+mod look;
+mod record;
+mod replay;
 mod snapshot;
+mod top;
 mod view;
 
 use std::convert::Infallible;
@@ -16,27 +21,20 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use cuframes_bench::Job;
 use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
-pub(crate) use self::snapshot::{ColourArgs, SnapshotArgs};
-pub(crate) use self::view::ViewArgs;
 use crate::rate::Rate;
-use doctor::DOCTOR_EXAMPLES;
-use generate::{COMPLETIONS_EXAMPLES, MAN_EXAMPLES};
-use look::{GC_EXAMPLES, INSPECT_EXAMPLES, LS_EXAMPLES};
-use top::TOP_EXAMPLES;
 
-pub(crate) use doctor::DoctorArgs;
-pub(crate) use generate::{CompletionsArgs, ManArgs};
-pub(crate) use look::{GcArgs, InspectArgs, LsArgs};
-pub(crate) use top::{Sort, TopArgs};
-
-mod doctor;
-mod generate;
-mod look;
-mod top;
+pub(crate) use self::bench::BenchArgs;
+pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::generate::{CompletionsArgs, ManArgs};
+pub(crate) use self::look::{GcArgs, InspectArgs, LsArgs};
+pub(crate) use self::record::RecordArgs;
+pub(crate) use self::replay::ReplayArgs;
+pub(crate) use self::snapshot::{ColourArgs, SnapshotArgs};
+pub(crate) use self::top::{Sort, TopArgs};
+pub(crate) use self::view::ViewArgs;
 
 /// Share video frames between processes on one host, without copying them.
 #[derive(Parser, Debug)]
@@ -63,10 +61,10 @@ pub(crate) enum Command {
     Subscribe(SubscribeArgs),
     /// Record a stream into a Matroska file, every byte and time stamp of it
     #[command(after_help = record::EXAMPLES)]
-    Record(record::RecordArgs),
+    Record(RecordArgs),
     /// Publish a recording as it was
     #[command(after_help = replay::EXAMPLES)]
-    Replay(replay::ReplayArgs),
+    Replay(ReplayArgs),
     /// Write one frame of a stream as a PNG picture
     #[command(after_help = snapshot::EXAMPLES)]
     Snapshot(SnapshotArgs),
@@ -74,28 +72,28 @@ pub(crate) enum Command {
     #[command(after_help = view::EXAMPLES)]
     View(ViewArgs),
     /// Measure latency, cost and throughput on this machine, next to the least that they can be
-    #[command(after_help = BENCH_EXAMPLES)]
+    #[command(after_help = bench::EXAMPLES)]
     Bench(BenchArgs),
     /// List the streams of this machine, and how they are
-    #[command(after_help = LS_EXAMPLES)]
+    #[command(after_help = look::LS_EXAMPLES)]
     Ls(LsArgs),
     /// Tell everything that a stream's region says, and what in it breaks the protocol
-    #[command(after_help = INSPECT_EXAMPLES)]
+    #[command(after_help = look::INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
     /// Show all streams on a live screen: rates, losses, latency, how far each subscriber is behind
-    #[command(after_help = TOP_EXAMPLES)]
+    #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),
     /// Remove what publishers that died have left
-    #[command(after_help = GC_EXAMPLES)]
+    #[command(after_help = look::GC_EXAMPLES)]
     Gc(GcArgs),
     /// Find out whether streams can work on this machine, and what to do where they can't
-    #[command(after_help = DOCTOR_EXAMPLES)]
+    #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
     /// Write a script that completes commands and options in a shell
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    #[command(after_help = generate::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
     /// Write the manual
-    #[command(after_help = MAN_EXAMPLES)]
+    #[command(after_help = generate::MAN_EXAMPLES)]
     Man(ManArgs),
 }
 
@@ -224,30 +222,6 @@ pub(crate) struct SubscribeArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    /// How often everything is measured
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) rounds: u32,
-    /// What is measured [default: everything]
-    #[arg(
-        long,
-        value_name = "JOB,...",
-        value_delimiter = ',',
-        value_parser = PossibleValuesParser::new(Job::ALL.map(Job::name)).try_map(|name| name.parse::<Job>()),
-    )]
-    pub(crate) jobs: Vec<Job>,
-    /// Be done in some seconds: to see whether it works; the figures mean nothing
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object at the end
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Draw the latencies of spin and wake into this SVG file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
 }
 
 /// Where frames are.
@@ -448,27 +422,6 @@ With --reconnect the end of the stream is not the end: one line on standard erro
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it.
 The exit code is 0 at the end of the stream, after --frames, on a signal, or when nobody reads the video any more; 1 if something \
 failed or a byte was wrong; 2 for wrong usage.";
-
-const BENCH_EXAMPLES: &str = "\
-EXAMPLES:
-  cuframes bench
-  cuframes bench --jobs spin,wake --rounds 9 --plot latency.svg
-  cuframes bench --json > figures.json
-
-JOBS:
-  spin       one-way latency, both sides spin
-  wake       latency to a reader that sleeps
-  publish    time of the call that publishes, with readers that spin and readers that sleep
-  flow       1080p and 4K frames a second, and the CPU time of each
-  handshake  how long it takes to subscribe
-  death      how long it takes until a killed process is noticed
-  policies   what leases and strict waiting cost
-
-Each is measured on cuframes and on the floor: the least that the kernel and the memory would take, written by hand. All of it \
-takes two to three minutes on a machine that has nothing else to do, and means nothing on one that has. docs/performance.md says \
-what exactly is measured.
-SIGINT, SIGTERM and SIGHUP (the terminal was closed) end it with all its processes, and what there is by then is printed.
-The exit code is 0 only if everything was measured.";
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 
 use crate::args::MemoryKind;
-use crate::args::record::RecordArgs;
+use crate::args::RecordArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::gauge::Gauge;

@@ -11,7 +11,7 @@ use indicatif::HumanBytes;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
-use crate::args::replay::ReplayArgs;
+use crate::args::ReplayArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::gauge::Gauge;

@@ -9,7 +9,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-pub(crate) const DOCTOR_EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 EXAMPLES:
   cuframes doctor
   cuframes doctor --run-dir /srv/cuframes --json

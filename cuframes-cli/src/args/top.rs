@@ -48,7 +48,7 @@ fn pause(text: &str) -> Result<Duration, String> {
     if pause < Duration::from_millis(100) { Err("use 0.1 or more".into()) } else { Ok(pause) }
 }
 
-pub(crate) const TOP_EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 EXAMPLES:
   cuframes top
   cuframes top cam0
