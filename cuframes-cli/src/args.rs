@@ -4,6 +4,7 @@
 
 mod bench;
 mod doctor;
+mod exporter;
 mod generate;
 mod look;
 mod record;
@@ -28,6 +29,7 @@ use crate::rate::Rate;
 
 pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::exporter::ExporterArgs;
 pub(crate) use self::generate::{CompletionsArgs, ManArgs};
 pub(crate) use self::look::{GcArgs, InspectArgs, LsArgs};
 pub(crate) use self::record::RecordArgs;
@@ -83,6 +85,9 @@ pub(crate) enum Command {
     /// Show all streams on a live screen: rates, losses, latency, how far each subscriber is behind
     #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),
+    /// Serve figures about all streams to Prometheus, and a small page to people
+    #[command(after_help = exporter::EXAMPLES)]
+    Exporter(ExporterArgs),
     /// Remove what publishers that died have left
     #[command(after_help = look::GC_EXAMPLES)]
     Gc(GcArgs),

@@ -10,6 +10,7 @@ mod convert;
 mod demo;
 mod doctor;
 mod error;
+mod exporter;
 mod gauge;
 mod gc;
 mod generate;
@@ -17,6 +18,7 @@ mod inspect;
 mod keys;
 mod ls;
 mod memory;
+mod model;
 mod output;
 mod pattern;
 mod picture;
@@ -83,6 +85,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Ls(args) => ls::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Inspect(args) => inspect::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Top(args) => top::run(args, run_dir, &Signals::install(Later::Ends)?, console),
+        Command::Exporter(args) => exporter::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Gc(args) => gc::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Doctor(args) => doctor::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Completions(args) => generate::completions(args, &Signals::install(Later::Ends)?, console),

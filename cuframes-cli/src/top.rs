@@ -6,27 +6,17 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use cuframes_mio::Observer;
-use serde::Serialize;
 
 use crate::args::TopArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::keys;
+use crate::model::{Model, Report, Stream};
 use crate::output;
 use crate::signals::Signals;
-use model::{Model, Stream};
 use screen::{Screen, Turn};
 
-mod model;
 mod screen;
-
-/// One look, for programs.
-#[derive(Serialize)]
-struct Report<'a> {
-    streams: Vec<&'a Stream>,
-    /// Directories that could not be looked at.
-    troubles: Vec<String>,
-}
 
 pub(crate) fn run(
     args: &TopArgs,
@@ -64,7 +54,7 @@ fn report(args: &TopArgs, observer: &Observer, signals: &Signals, console: &Cons
         let troubles = troubles.iter().map(ToString::to_string).collect();
         let wanted = |stream: &&Stream| args.key.as_ref().is_none_or(|key| *key == stream.facts.key);
         let streams = model.shown(&args.filter, args.sort).into_iter().filter(wanted).collect();
-        console.print(&output::json(&Report { streams, troubles })?, signals)?;
+        console.print(&output::json(&Report { streams, troubles, has_pictures: None })?, signals)?;
         looks += 1;
         if args.count == Some(looks) {
             break;

@@ -43,7 +43,7 @@ pub(crate) enum Sort {
     Lost,
 }
 
-fn pause(text: &str) -> Result<Duration, String> {
+pub(super) fn pause(text: &str) -> Result<Duration, String> {
     let pause = seconds(text)?;
     if pause < Duration::from_millis(100) { Err("use 0.1 or more".into()) } else { Ok(pause) }
 }

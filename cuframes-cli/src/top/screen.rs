@@ -11,9 +11,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
-use super::model::{Model, Stream, Subscriber};
 use crate::args::{Sort, TopArgs};
 use crate::ls::short;
+use crate::model::{Model, Stream, Subscriber};
 use crate::survey::State;
 
 /// The live screen.

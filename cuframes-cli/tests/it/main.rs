@@ -15,6 +15,7 @@ mod demo;
 mod doctor;
 mod ends;
 mod errors;
+mod exporter;
 mod hangs;
 mod look;
 mod players;

@@ -1,4 +1,4 @@
-//! [`Model`]: what `top` knows of the streams, from one look to the next.
+//! [`Model`]: what `top` and `exporter` know of the streams, from one look to the next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -35,6 +35,17 @@ struct Lost {
     frames: u64,
     /// Those up to this number are counted.
     counted: u64,
+}
+
+/// One look, for programs.
+#[derive(Serialize)]
+pub(crate) struct Report<'a> {
+    pub(crate) streams: Vec<&'a Stream>,
+    /// Directories that could not be looked at.
+    pub(crate) troubles: Vec<String>,
+    /// Whether the exporter shows frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) has_pictures: Option<bool>,
 }
 
 /// A stream, as it is shown.
