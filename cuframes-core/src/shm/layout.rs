@@ -157,6 +157,12 @@ impl<W: Word> RegionWords<W> {
 }
 
 impl<W: Word> HeaderWords<W> {
+    /// A header of zeros.
+    #[must_use]
+    pub fn zeroed() -> Self {
+        Self::of(&mut iter::repeat(0))
+    }
+
     /// These values, in the order of the words; zero where there are no more.
     fn of(values: &mut impl Iterator<Item = u64>) -> Self {
         Self {
@@ -183,6 +189,12 @@ impl<W: Word> HeaderWords<W> {
 }
 
 impl<W: Word> SlotWords<W> {
+    /// A slot of zeros.
+    #[must_use]
+    pub fn zeroed() -> Self {
+        Self::of(&mut iter::repeat(0))
+    }
+
     /// These values, in the order of the words; zero where there are no more.
     fn of(values: &mut impl Iterator<Item = u64>) -> Self {
         Self {
@@ -201,6 +213,12 @@ impl<W: Word> SlotWords<W> {
 }
 
 impl<W: Word> SubscriberWords<W> {
+    /// A subscriber slot of zeros.
+    #[must_use]
+    pub fn zeroed() -> Self {
+        Self::of(&mut iter::repeat(0))
+    }
+
     /// These values, in the order of the words; zero where there are no more.
     fn of(values: &mut impl Iterator<Item = u64>) -> Self {
         Self {
