@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+/// What `/proc/net/unix` says of a socket that listens.
+const LISTENING: &str = "00010000";
+
 /// A run directory and a key.
 pub(crate) struct Stage {
     dir: TempDir,
@@ -65,7 +68,11 @@ impl Stage {
 
     /// Waits until the publisher listens.
     pub(crate) fn wait_for_socket(&self) {
-        wait_until("the socket", || self.run_dir().join(format!("{}.sock", self.key)).exists());
+        let path = self.run_dir().join(format!("{}.sock", self.key));
+        // Its file is there a moment before anybody can connect.
+        let listens =
+            |line: &str| line.ends_with(path.to_str().unwrap()) && line.split(' ').nth(3) == Some(LISTENING);
+        wait_until("the socket", || fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens));
     }
 
     /// What is left of the stream. The lock file stays on purpose: it is never unlinked.
