@@ -145,14 +145,21 @@ pub(crate) struct PublishArgs {
     pub(crate) ring: RingArgs,
     #[command(flatten)]
     pub(crate) memory: BackendArgs,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+/// Whom a publisher waits for at first.
+#[derive(Args, Debug)]
+pub(crate) struct WaitArgs {
     /// Publish the first frame only when this many subscribers are there
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
     pub(crate) wait_for: Option<u8>,
     /// How long to wait for them
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds, requires = "wait_for")]
     pub(crate) wait_timeout: Duration,
-    #[command(flatten)]
-    pub(crate) report: ReportArgs,
 }
 
 /// Where the frames of `publish` come from.

@@ -18,7 +18,7 @@ use crate::error::{Failure, failed};
 use crate::ls::{lines, short};
 use crate::output;
 use crate::signals::Signals;
-use crate::survey::{Facts, Look, age, named};
+use crate::survey::{Facts, Look, age, named, run_dirs};
 
 /// All about one stream.
 #[derive(Serialize)]
@@ -112,8 +112,7 @@ pub(crate) fn run(
 }
 
 fn nothing(key: &Key, observer: &Observer) -> Failure {
-    let dirs: Vec<_> = observer.run_dirs().map(|dir| dir.display().to_string()).collect();
-    failed!("no stream {key} in {} and no region of it in /dev/shm; see cuframes ls", dirs.join(", "))
+    failed!("no stream {key} in {} and no region of it in /dev/shm; see cuframes ls", run_dirs(observer))
 }
 
 impl Report {

@@ -12,7 +12,7 @@ use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::output;
 use crate::signals::Signals;
-use crate::survey::{Facts, Look};
+use crate::survey::{Facts, Look, run_dirs};
 
 #[derive(Serialize)]
 struct Report {
@@ -48,8 +48,7 @@ pub(crate) fn run(
     if args.json {
         console.print(&output::json(&report)?, signals)?;
     } else if report.streams.is_empty() {
-        let dirs: Vec<_> = observer.run_dirs().map(|dir| dir.display().to_string()).collect();
-        console.say(&format!("no streams in {}, and none in /dev/shm", dirs.join(", ")));
+        console.say(&format!("no streams in {}, and none in /dev/shm", run_dirs(&observer)));
     } else {
         console.print(&table(&report.streams), signals)?;
         for facts in &report.streams {

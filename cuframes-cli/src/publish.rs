@@ -1,14 +1,14 @@
 //! `cuframes publish`: a video or a test pattern as a stream.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Key};
 use cuframes_cuda::Cuda;
 use cuframes_mio::{Accusation, Error, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
 
-use crate::args::{BackendArgs, MemoryKind, PublishArgs, RingArgs};
+use crate::args::{BackendArgs, MemoryKind, PublishArgs, RingArgs, WaitArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::memory::{self, Canvas, Transfer};
@@ -25,8 +25,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) run_dir: Option<&'a Path>,
     pub(crate) memory: &'a BackendArgs,
     pub(crate) ring: &'a RingArgs,
-    pub(crate) wait_for: Option<u8>,
-    pub(crate) wait_timeout: Duration,
+    pub(crate) wait: &'a WaitArgs,
 }
 
 /// What is published.
@@ -56,8 +55,8 @@ pub(crate) fn run(
         Err(_) if signals.raised() => return Ok(()),
         source => source?,
     };
-    let PublishArgs { key, memory, ring, wait_for, wait_timeout, .. } = args;
-    let plan = Plan { key, run_dir, memory, ring, wait_for: *wait_for, wait_timeout: *wait_timeout };
+    let PublishArgs { key, memory, ring, wait, .. } = args;
+    let plan = Plan { key, run_dir, memory, ring, wait };
     let meta = *source.meta();
     let published = publish(&plan, meta, &mut Drawn { args, source }, &mut progress, signals)?;
     console.print(&progress.finish(key, &published, false)?, signals)
@@ -232,14 +231,14 @@ fn wait_for_subscribers<B: Canvas>(
     progress: &mut Progress<'_>,
     signals: &Signals,
 ) -> Result<(), Failure> {
-    let wanted = plan.wait_for.map_or(0, usize::from);
+    let wanted = plan.wait.wait_for.map_or(0, usize::from);
     let start = Instant::now();
     loop {
         // In slices: a signal does not end the wait inside, and progress goes on.
-        let left = plan.wait_timeout.saturating_sub(start.elapsed());
+        let left = plan.wait.wait_timeout.saturating_sub(start.elapsed());
         match publisher.wait_for(wanted, left.min(REFRESH)) {
             Err(mut error) if left.is_zero() => {
-                error.timeout = plan.wait_timeout;
+                error.timeout = plan.wait.wait_timeout;
                 return Err(failed!(
                     "stream {}: {error}; start the others, or raise --wait-timeout",
                     plan.key

@@ -8,10 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cuframes_core::Gone;
 use cuframes_core::shm::StreamHeader;
-use cuframes_core::wire::ShutdownReason;
-use cuframes_mio::{Error, Frame, HostMemory, Subscriber};
+use cuframes_mio::{Frame, HostMemory, Subscriber};
 use indicatif::HumanBytes;
 use rustix::fs::OFlags;
 use serde::Serialize;
@@ -26,7 +24,7 @@ use crate::output::{Progress, REFRESH};
 use crate::recording::{Facts, Queue, Stream, Writer, Written};
 use crate::signals::Signals;
 use crate::stats::{End, fps};
-use crate::subscribe::attach;
+use crate::subscribe::{attach, is_end};
 
 /// Records until the stream ends, enough of it is in the file or a signal comes; then completes the file.
 pub(crate) fn run(
@@ -152,7 +150,7 @@ impl Recorder<'_> {
                     }
                     _ => {}
                 },
-                Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
+                Err(error) if is_end(&error) => {
                     return Ok(ControlFlow::Break(End::Stream));
                 }
                 Err(error) => return Err(failed!("{error}")),

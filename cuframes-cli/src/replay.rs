@@ -36,8 +36,8 @@ pub(crate) fn run(
         let name = args.file.display();
         progress.say(&format!("cuframes: {name} is not complete: it is replayed up to its last whole frame"));
     }
-    let ReplayArgs { key, memory, ring, wait_for, wait_timeout, .. } = args;
-    let plan = Plan { key, run_dir, memory, ring, wait_for: *wait_for, wait_timeout: *wait_timeout };
+    let ReplayArgs { key, memory, ring, wait, .. } = args;
+    let plan = Plan { key, run_dir, memory, ring, wait };
     let meta = player.reader.stream().meta;
     let replayed = publish(&plan, meta, &mut player, &mut progress, signals)?;
     console.print(&progress.finish(key, &replayed, args.json)?, signals)

@@ -73,6 +73,11 @@ fn connect<B: View>(
     attach(&builder, &backend, args.timeout, signals)
 }
 
+/// Whether an error means that the publisher ended the stream because there is no more of it.
+pub(crate) fn is_end(error: &Error) -> bool {
+    matches!(error, Error::Gone { gone: Gone::Shutdown(reason), .. } if *reason != ShutdownReason::ERROR)
+}
+
 /// Subscribes, once the stream is there. `None` if a signal came first.
 pub(crate) fn attach<B: View>(
     builder: &SubscriberBuilder,
@@ -184,7 +189,7 @@ impl<'a> Receiver<'a> {
                     }
                     _ => {}
                 },
-                Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
+                Err(error) if is_end(&error) => {
                     return Ok(ControlFlow::Break(End::Stream));
                 }
                 Err(error) => return Err(failed!("{error}")),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use cuframes_core::Key;
 use cuframes_core::shm::{Snapshot, StreamHeader};
-use cuframes_mio::{Liveness, Sighting};
+use cuframes_mio::{Liveness, Observer, Sighting};
 use serde::{Serialize, Serializer};
 
 /// How a stream is.
@@ -143,7 +143,7 @@ impl Flow {
 }
 
 /// How long ago the newest frame was stamped; `None` if its stamp is not of `CLOCK_MONOTONIC`.
-pub(crate) fn age_of_newest(snapshot: &Snapshot) -> Option<Duration> {
+fn age_of_newest(snapshot: &Snapshot) -> Option<Duration> {
     let now = cuframes_mio::now().as_nanos();
     age(now, snapshot.newest_slot()?.pts_ns)
 }
@@ -174,6 +174,12 @@ fn interval(snapshot: &Snapshot) -> Option<Duration> {
     let frames = newest.seq?.checked_sub(oldest.seq?).filter(|frames| *frames != 0)?;
     let time = u64::try_from(newest.pts_ns.checked_sub(oldest.pts_ns)?).ok()?;
     Some(Duration::from_nanos(time / frames))
+}
+
+/// The directories that were looked at, in words.
+pub(crate) fn run_dirs(observer: &Observer) -> String {
+    let dirs: Vec<_> = observer.run_dirs().map(|dir| dir.display().to_string()).collect();
+    dirs.join(", ")
 }
 
 /// The name of a number, or the number.

@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cuframes_core::wire::ShutdownReason;
-use cuframes_core::{FrameMeta, Gone, Key};
-use cuframes_mio::{Error, Frame, HostMemory, Subscriber};
+use cuframes_core::{FrameMeta, Key};
+use cuframes_mio::{Frame, HostMemory, Subscriber};
 
 use crate::args::{BackendArgs, MemoryKind};
 use crate::error::{Failure, failed};
 use crate::memory::{self, Copies, View};
 use crate::signals::Signals;
-use crate::subscribe::attach;
+use crate::subscribe::{attach, is_end};
 
 /// Takes frames, and forgets in what kind of memory they were. The newest one is held until somebody looks at it or a
 /// newer one comes, so that nobody has to wait for one who seldom looks.
@@ -84,9 +83,7 @@ impl<B: View> Taker for Source<B> {
                 Ok(taken)
             }
             Ok(None) => Ok(Taken::Nothing),
-            Err(Error::Gone { gone: Gone::Shutdown(reason), .. }) if reason != ShutdownReason::ERROR => {
-                Ok(Taken::Ended)
-            }
+            Err(error) if is_end(&error) => Ok(Taken::Ended),
             Err(error) => Err(failed!("{error}")),
         }
     }

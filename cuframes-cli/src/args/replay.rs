@@ -1,12 +1,11 @@
 //! Arguments of `cuframes replay`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use cuframes_core::Key;
 
-use super::{BackendArgs, ReportArgs, RingArgs, seconds};
+use super::{BackendArgs, ReportArgs, RingArgs, WaitArgs};
 use crate::rate::Rate;
 
 #[derive(Args, Debug)]
@@ -28,12 +27,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) ring: RingArgs,
     #[command(flatten)]
     pub(crate) memory: BackendArgs,
-    /// Publish the first frame only when this many subscribers are there
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
-    pub(crate) wait_for: Option<u8>,
-    /// How long to wait for them
-    #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds, requires = "wait_for")]
-    pub(crate) wait_timeout: Duration,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
     /// Print one JSON object at the end
     #[arg(long)]
     pub(crate) json: bool,
