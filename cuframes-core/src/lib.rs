@@ -12,6 +12,7 @@
 //! | [`shm`] | the shared region as atomic words (§2) |
 //! | [`ring`] | the writer and the reader of these words (§5) |
 //! | [`gpu`] | what a kind of frame memory can do; drivers call it |
+//! | [`streams`] | the verbs of the protocols beside this one, which speak on several byte streams at once |
 //!
 //! # Example
 //!
@@ -98,6 +99,7 @@ pub mod ring;
 pub mod roster;
 pub mod session;
 pub mod shm;
+pub mod streams;
 pub mod time;
 pub mod wire;
 

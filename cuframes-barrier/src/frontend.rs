@@ -1,0 +1,466 @@
+//! [`Frontend`]: waits until everybody is there.
+//!
+//! Two stages, one deadline. HELLO is answered with INIT, READY is noted; when everybody is ready, the registrations are
+//! looked at, also those that came earlier. Any [`Fault`] ends the start for all: that is how the original decides, and
+//! what it does not decide (a connection that breaks off, one that does not speak ZMTP) ends that connection alone.
+
+use alloc::collections::VecDeque;
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
+use core::mem;
+use core::time::Duration;
+
+use cuframes_core::Instant;
+use cuframes_core::streams::{Action, ConnId, Machine};
+
+use crate::config::{ConfigError, FrontendConfig};
+use crate::event::{FrontendEvent, Registered};
+use crate::fault::{Fault, Stage};
+use crate::links::Links;
+use crate::message::{MARK, Notice, Registration, Status};
+use crate::msgpack::DecodeError;
+use crate::roll::{Progress, Roll};
+use crate::zmtp::{Link, LinkError, MAX_PAYLOAD, Message, SocketType};
+
+/// The sockets on which a frontend listens; the number of one is that of its listener.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Socket {
+    /// ROUTER: HELLO, INIT, READY.
+    Handshake,
+    /// ROUTER: registrations.
+    Input,
+    /// PULL: the results of the participants. What comes is not kept.
+    Output,
+}
+
+impl Socket {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Handshake, Self::Input, Self::Output];
+
+    const fn kind(self) -> SocketType {
+        match self {
+            Self::Handshake | Self::Input => SocketType::Router,
+            Self::Output => SocketType::Pull,
+        }
+    }
+}
+
+/// The side that waits. See [`Machine`] for how it is driven; its listeners are those of [`Socket`].
+///
+/// Once it is over, the handshake socket is closed, as soon as those who are to hear how it ended were sent that (they have
+/// a second). After a start the other connections stay until the frontend is dropped; after a failure they end, too.
+#[derive(Debug)]
+pub struct Frontend {
+    first: u16,
+    count: u16,
+    timeout: Duration,
+    restarts: bool,
+    notices: bool,
+    init: Vec<u8>,
+    deadline: Instant,
+    roll: Roll,
+    links: Links<Peer>,
+    /// Registrations that came before everybody was ready.
+    held: VecDeque<Held>,
+    events: VecDeque<FrontendEvent>,
+    state: State,
+}
+
+/// What a connection is.
+#[derive(Debug)]
+struct Peer {
+    socket: Socket,
+    /// Who said something on it that was as it should be.
+    index: Option<u16>,
+    /// How many registrations of it are held.
+    held: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Waiting,
+    /// It is over; connections on which something is left to send are closed then.
+    Over {
+        until: Instant,
+    },
+}
+
+/// A message on the input socket, as far as it could be read.
+#[derive(Debug)]
+struct Held {
+    conn: ConnId,
+    identity: Vec<u8>,
+    frames: usize,
+    registration: Result<Registration, DecodeError>,
+}
+
+impl Frontend {
+    /// A frontend that waits from `now` on.
+    ///
+    /// # Errors
+    /// If nobody is expected, indices are beyond 65535, or INIT is too long.
+    pub fn new(now: Instant, config: FrontendConfig) -> Result<Self, ConfigError> {
+        let FrontendConfig { first_index: first, count, timeout, mut init, restarts, notices } = config;
+        let last = count.checked_sub(1).ok_or(ConfigError::Nobody)?;
+        let last = first.checked_add(last).ok_or(ConfigError::Indices { first, count })?;
+        if notices && !init.is_marked() {
+            init.parallel_config.push(MARK, 1);
+        }
+        let init = init.encode();
+        if init.len() > MAX_PAYLOAD {
+            return Err(ConfigError::InitTooLong { len: init.len() });
+        }
+        Ok(Self {
+            first,
+            count,
+            timeout,
+            restarts,
+            notices,
+            init,
+            deadline: now + timeout,
+            roll: Roll::new(first..=last),
+            links: Links::new(),
+            held: VecDeque::new(),
+            events: VecDeque::new(),
+            state: State::Waiting,
+        })
+    }
+
+    /// What is being waited for; nothing once it is over.
+    #[must_use]
+    pub fn stage(&self) -> Option<Stage> {
+        if self.is_over() { None } else { self.roll.stage() }
+    }
+
+    /// How far each participant is, in the order of the indices.
+    pub fn progress(&self) -> impl Iterator<Item = (u16, Progress)> {
+        self.roll.iter().map(|entry| (entry.index, entry.progress()))
+    }
+
+    /// Whether it has started or failed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state != State::Waiting
+    }
+
+    /// Whether it is over and those who are to hear how it ended were sent that.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.is_over() && !self.links.has_closing()
+    }
+
+    /// Calls the start off. Participants that understand it are told why.
+    pub fn cancel(&mut self, now: Instant, reason: &str) {
+        self.fail(now, Fault::Aborted { reason: reason.into() });
+    }
+
+    /// A message on the handshake socket.
+    fn greet(&mut self, now: Instant, conn: ConnId, message: &Message) -> Result<(), Fault> {
+        // Nobody looks at this socket any more, except for who starts over or cancels.
+        let is_late = self.roll.stage() == Some(Stage::Registration);
+        let index = match self.sender(Stage::Ready, conn, message.frames) {
+            Err(_) if is_late => return Ok(()),
+            sender => sender?,
+        };
+        if self.notices
+            && let Ok(notice) = Notice::decode(&message.payload)
+            && self.noticed(conn, index, notice)?
+        {
+            return Ok(());
+        }
+        if is_late && !self.restarts {
+            return Ok(());
+        }
+        let status = Status::decode(&message.payload);
+        let status = status.map_err(|error| Fault::Payload { stage: Stage::Ready, index, error });
+        let Some(entry) = self.roll.get(index) else { return Ok(()) };
+        let progress = match status {
+            Ok(Status { status: Some(word), .. }) if word == Status::HELLO => {
+                if entry.reached > Progress::Absent {
+                    if !self.restarts {
+                        return Err(Fault::HelloTwice { index });
+                    }
+                    self.restart(conn, index);
+                }
+                self.links.send(conn, &self.init);
+                Progress::Greeted
+            }
+            _ if is_late => return Ok(()),
+            Ok(Status { status: Some(word), .. }) if word == Status::READY => match entry.reached {
+                Progress::Absent => return Err(Fault::ReadyBeforeHello { index }),
+                Progress::Greeted => Progress::Ready,
+                _ => return Err(Fault::ReadyTwice { index }),
+            },
+            Ok(Status { status, .. }) => return Err(Fault::Status { index, status }),
+            Err(fault) => return Err(fault),
+        };
+        self.reach(conn, index, progress);
+        self.look_at_held(now)
+    }
+
+    /// A word of the extension; whether it was one.
+    fn noticed(&mut self, conn: ConnId, index: u16, notice: Notice) -> Result<bool, Fault> {
+        // Who has not been sent INIT on this connection can't know that there are such words.
+        let Some(entry) = self.roll.get(index).filter(|entry| entry.handshake == Some(conn)) else {
+            return Ok(false);
+        };
+        match notice.status.as_str() {
+            Notice::KNOWS => entry.knows = true,
+            Notice::CANCEL => {
+                return Err(Fault::Cancelled { index, reason: notice.reason.unwrap_or_default() });
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// A message on the input socket.
+    fn register(&mut self, now: Instant, conn: ConnId, message: &Message) -> Result<(), Fault> {
+        let Some((link, _)) = self.links.get(conn) else { return Ok(()) };
+        let identity = link.peer().into();
+        // One more than is right, so that it is seen that there are too many. The original has no bound.
+        let Some(peer) = self.links.what_mut(conn).filter(|peer| peer.held < 2) else { return Ok(()) };
+        peer.held += 1;
+        let registration = Registration::decode(&message.payload);
+        self.held.push_back(Held { conn, identity, frames: message.frames, registration });
+        self.look_at_held(now)
+    }
+
+    /// Looks at the registrations, once everybody is ready.
+    fn look_at_held(&mut self, now: Instant) -> Result<(), Fault> {
+        while self.roll.stage() == Some(Stage::Registration)
+            && let Some(Held { conn, identity, frames, registration }) = self.held.pop_front()
+        {
+            if let Some(peer) = self.links.what_mut(conn) {
+                peer.held = peer.held.saturating_sub(1);
+            }
+            let index = self.check_sender(Stage::Registration, &identity, frames)?;
+            let registration =
+                registration.map_err(|error| Fault::Payload { stage: Stage::Registration, index, error })?;
+            let rank = index - self.first;
+            let (said_rank, said_size) = (registration.data_parallel_rank, registration.data_parallel_size);
+            if said_rank != i64::from(rank) || said_size != i64::from(self.count) {
+                return Err(Fault::Rank {
+                    index,
+                    rank: said_rank,
+                    size: said_size,
+                    expected_rank: rank,
+                    expected_size: self.count,
+                });
+            }
+            let Some(entry) = self.roll.get(index) else { continue };
+            if entry.reached == Progress::Registered && !entry.is_lost {
+                return Err(Fault::RegisteredTwice { index });
+            }
+            entry.registration = Some(registration);
+            self.reach(conn, index, Progress::Registered);
+        }
+        if self.roll.stage().is_none() {
+            self.start(now);
+        }
+        Ok(())
+    }
+
+    /// Who sent a message on this connection, if it is somebody who is expected.
+    fn sender(&self, stage: Stage, conn: ConnId, frames: usize) -> Result<u16, Fault> {
+        let identity = self.links.get(conn).map_or(&[][..], |(link, _)| link.peer());
+        self.check_sender(stage, identity, frames)
+    }
+
+    fn check_sender(&self, stage: Stage, identity: &[u8], frames: usize) -> Result<u16, Fault> {
+        if frames != 1 {
+            return Err(Fault::Frames { stage, identity: identity.into(), frames });
+        }
+        let index = <[u8; 2]>::try_from(identity).map(u16::from_le_bytes);
+        let index = index.map_err(|_| Fault::Identity { stage, identity: identity.into() })?;
+        let is_expected = index.checked_sub(self.first).is_some_and(|rank| rank < self.count);
+        if is_expected { Ok(index) } else { Err(Fault::Unexpected { stage, index }) }
+    }
+
+    /// Notes that a participant came further, on this connection.
+    fn reach(&mut self, conn: ConnId, index: u16, progress: Progress) {
+        let Some(entry) = self.roll.get(index) else { return };
+        entry.reached = progress;
+        entry.is_lost = false;
+        if progress == Progress::Registered {
+            entry.input = Some(conn);
+        } else {
+            entry.handshake = Some(conn);
+        }
+        if let Some(peer) = self.links.what_mut(conn) {
+            peer.index = Some(index);
+        }
+        self.events.push_back(FrontendEvent::Progress { index, progress });
+    }
+
+    /// A participant begins again, on this connection.
+    fn restart(&mut self, conn: ConnId, index: u16) {
+        let Some(entry) = self.roll.get(index) else { return };
+        for old in entry.restart().into_iter().flatten().filter(|old| *old != conn) {
+            self.links.close(old);
+        }
+        // What it had registered before is not looked at any more.
+        let id = index.to_le_bytes();
+        let links = &mut self.links;
+        self.held.retain(|held| {
+            let is_old = held.identity == id;
+            if is_old {
+                links.close(held.conn);
+            }
+            !is_old
+        });
+        self.events.push_back(FrontendEvent::Restarted { index });
+    }
+
+    fn start(&mut self, now: Instant) {
+        let participants = self.roll.iter_mut().filter_map(|entry| {
+            Some(Registered { index: entry.index, registration: entry.registration.take()? })
+        });
+        let participants = participants.collect();
+        self.end(now, &Notice::new(Notice::GO, None), false);
+        self.events.push_back(FrontendEvent::Started(participants));
+    }
+
+    fn fail(&mut self, now: Instant, fault: Fault) {
+        if !self.is_over() {
+            self.end(now, &Notice::new(Notice::CANCEL, Some(&fault.to_string())), true);
+            self.events.push_back(FrontendEvent::Failed(fault));
+        }
+    }
+
+    /// Says how it ended to those who understand it, and closes the handshake socket, or all.
+    fn end(&mut self, now: Instant, notice: &Notice, all: bool) {
+        self.state = State::Over { until: now + LINGER };
+        self.held.clear();
+        let notice = notice.encode();
+        for entry in self.roll.iter().filter(|entry| entry.knows) {
+            if let Some(conn) = entry.handshake {
+                self.links.send(conn, &notice);
+            }
+        }
+        let over = self.links.iter().filter(|(_, peer)| all || peer.socket == Socket::Handshake);
+        for conn in over.map(|(conn, _)| conn).collect::<Vec<_>>() {
+            self.links.close_when_sent(conn);
+        }
+    }
+
+    /// A connection is gone.
+    fn lose(&mut self, conn: ConnId) {
+        let Some(Peer { index: Some(index), .. }) = self.links.remove(conn) else { return };
+        if !self.restarts || self.is_over() {
+            return;
+        }
+        let Some(entry) = self.roll.get(index) else { return };
+        let needed = if entry.reached == Progress::Registered { entry.input } else { entry.handshake };
+        if needed == Some(conn) && !mem::replace(&mut entry.is_lost, true) {
+            self.events.push_back(FrontendEvent::Progress { index, progress: Progress::Lost });
+        }
+    }
+
+    fn drop_link(&mut self, conn: ConnId, socket: Socket, error: LinkError) {
+        self.links.close(conn);
+        // Strangers do not fill the queue.
+        if self.events.len() < MAX_EVENTS {
+            self.events.push_back(FrontendEvent::Dropped { socket, error });
+        }
+    }
+
+    /// How many connections there may be: each participant has three, and may be there twice for a moment.
+    fn max_links(&self) -> usize {
+        STRANGERS + 6 * usize::from(self.count)
+    }
+}
+
+impl Machine for Frontend {
+    type Event = FrontendEvent;
+
+    /// When there are too many connections, the oldest on which nobody has said anything makes room.
+    fn handle_accepted(&mut self, now: Instant, listener: usize) -> Option<ConnId> {
+        self.handle_timeout(now);
+        let socket = *Socket::ALL.get(listener)?;
+        if self.is_over() {
+            return None;
+        }
+        if self.links.len() >= self.max_links() {
+            let silent = self.links.iter().find(|(_, peer)| peer.index.is_none()).map(|(conn, _)| conn);
+            self.links.close(silent?);
+        }
+        Some(self.links.accept(Link::new(socket.kind(), &[]), Peer { socket, index: None, held: 0 }))
+    }
+
+    /// It connects to nobody.
+    fn handle_connected(&mut self, _now: Instant, _conn: ConnId) {}
+
+    fn handle_bytes(&mut self, now: Instant, conn: ConnId, mut bytes: &[u8]) {
+        self.handle_timeout(now);
+        while !bytes.is_empty() {
+            let Some((_, Peer { socket, .. })) = self.links.get(conn) else { return };
+            let socket = *socket;
+            let message = match self.links.receive(conn, &mut bytes) {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(error) => return self.drop_link(conn, socket, error),
+            };
+            if self.is_over() {
+                continue;
+            }
+            let result = match socket {
+                Socket::Handshake => self.greet(now, conn, &message),
+                Socket::Input => self.register(now, conn, &message),
+                Socket::Output => Ok(()),
+            };
+            if let Err(fault) = result {
+                self.fail(now, fault);
+            }
+        }
+    }
+
+    fn handle_eof(&mut self, now: Instant, conn: ConnId) {
+        self.handle_timeout(now);
+        self.lose(conn);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        match self.state {
+            State::Waiting if now >= self.deadline => {
+                // Somebody is missing, or it would not be waiting.
+                let stage = self.roll.stage().unwrap_or(Stage::Registration);
+                let missing = self.roll.missing(stage);
+                self.fail(now, Fault::Timeout { stage, missing, after: self.timeout });
+            }
+            State::Over { until } if now >= until => self.links.close_closing(),
+            _ => {}
+        }
+    }
+
+    fn poll_action(&mut self) -> Option<Action> {
+        self.links.poll_action()
+    }
+
+    fn poll_transmit(&self, conn: ConnId) -> Option<&[u8]> {
+        self.links.poll_transmit(conn)
+    }
+
+    fn transmitted(&mut self, conn: ConnId, n: usize) {
+        self.links.transmitted(conn, n);
+    }
+
+    fn poll_event(&mut self) -> Option<FrontendEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.state {
+            State::Waiting => Some(self.deadline),
+            State::Over { until } => self.links.has_closing().then_some(until),
+        }
+    }
+}
+
+/// How long the last words may take.
+const LINGER: Duration = Duration::from_secs(1);
+/// Connections of nobody knows whom.
+const STRANGERS: usize = 64;
+/// Events that strangers may cause before one is taken.
+const MAX_EVENTS: usize = 64;
