@@ -268,6 +268,10 @@ impl Participant {
             self.pause = (pause * 2).min(LAST_PAUSE);
             return self.connect(to, self.address.clone(), pause);
         }
+        // A frontend that has all it needs says GO and closes everything; that connection may be the first to end here.
+        if to != To::Handshake && self.init.is_marked() && self.has_registered() {
+            return;
+        }
         self.fail(now, JoinError::Gone { stage });
     }
 }

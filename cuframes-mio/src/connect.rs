@@ -104,6 +104,12 @@ impl SubscriberBuilder {
         self
     }
 
+    /// The stream's key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// Subscribes to frames in host memory, and waits until the stream is mapped. With [`reconnect`](Self::reconnect) it
     /// waits for a publisher, too.
     ///

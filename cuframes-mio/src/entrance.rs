@@ -2,20 +2,20 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use cuframes_core::Instant;
 use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
 
-/// The publisher's listening socket.
+/// A listening socket, which does not block.
 ///
 /// When this process has no descriptor left, what waits in the queue can't be accepted, and an edge-triggered loop would
 /// not hear of it again, or spin. So one descriptor is kept in reserve: it is given up for a moment, and whoever is
 /// accepted in its place can be told why it has to go.
 #[derive(Debug)]
 pub(crate) struct Entrance {
-    listener: UnixListener,
+    listener: OwnedFd,
     /// A copy of the listener, only to hold a place.
     reserve: Option<OwnedFd>,
     /// When to try again.
@@ -26,9 +26,9 @@ pub(crate) struct Entrance {
 #[derive(Debug)]
 pub(crate) enum Caller {
     /// A peer.
-    Peer(UnixStream),
+    Peer(OwnedFd),
     /// A peer that can't stay, because it took the last descriptor.
-    Surplus(UnixStream),
+    Surplus(OwnedFd),
     /// Nobody can be accepted for this reason; it is time to try again when [`Entrance::poll_timeout`] says.
     Blocked(io::Error),
     /// Nobody, or nobody any more.
@@ -36,8 +36,9 @@ pub(crate) enum Caller {
 }
 
 impl Entrance {
-    pub(crate) fn new(listener: UnixListener) -> Self {
-        let reserve = listener.as_fd().try_clone_to_owned().ok();
+    pub(crate) fn new(listener: impl Into<OwnedFd>) -> Self {
+        let listener = listener.into();
+        let reserve = listener.try_clone().ok();
         Self { listener, reserve, again: None }
     }
 
@@ -45,7 +46,7 @@ impl Entrance {
     pub(crate) fn next(&mut self, now: Instant) -> Caller {
         self.again = None;
         if self.reserve.is_none() {
-            self.reserve = self.listener.as_fd().try_clone_to_owned().ok();
+            self.reserve = self.listener.try_clone().ok();
         }
         match self.accept() {
             // With nobody in the queue, too.
@@ -76,15 +77,12 @@ impl Entrance {
         Caller::Blocked(errno.into())
     }
 
-    fn accept(&self) -> Result<UnixStream, Errno> {
+    fn accept(&self) -> Result<OwnedFd, Errno> {
         loop {
-            match self.listener.accept() {
-                Ok((socket, _)) => return Ok(socket),
-                Err(error) => match Errno::from_io_error(&error) {
-                    // It was gone before we looked.
-                    Some(Errno::CONNABORTED) => {}
-                    errno => return Err(errno.unwrap_or(Errno::IO)),
-                },
+            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                // It was gone before we looked, or a signal came.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                result => return result,
             }
         }
     }
@@ -104,6 +102,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 mod tests {
     use std::fs::File;
     use std::iter;
+    use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -122,8 +121,9 @@ mod tests {
     #[ignore = "needs a process of its own, whose limits it changes: see the test above"]
     fn child_has_no_descriptor_left() {
         let path = child_argument().join("sock");
-        let mut entrance = Entrance::new(UnixListener::bind(&path).unwrap());
-        entrance.listener.set_nonblocking(true).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut entrance = Entrance::new(listener);
         let _peers: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let (limit, now) = (getrlimit(Resource::Nofile), Instant::from_nanos(1));
         setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();

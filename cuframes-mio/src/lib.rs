@@ -84,6 +84,7 @@
 compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and renameat2");
 
 mod attach;
+pub mod barrier;
 mod builder;
 mod claim;
 mod claim_bells;
@@ -102,6 +103,7 @@ mod liveness;
 mod lock;
 mod memfd;
 mod name;
+pub mod net;
 mod observe;
 mod pen;
 mod penalties;

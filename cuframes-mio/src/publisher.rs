@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use cuframes_core::gpu::Export;
 use cuframes_core::ring::Stalled;
@@ -106,6 +107,12 @@ impl<B: Export<Fd = OwnedFd>> Publisher<B> {
     #[must_use]
     pub fn backend(&self) -> &B {
         &self.producer.frames.backend
+    }
+
+    /// Where its socket is.
+    #[must_use]
+    pub fn socket_path(&self) -> &Path {
+        self.service.files.socket_path()
     }
 
     /// Geometry of every frame.

@@ -6,7 +6,7 @@
 use std::array;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::{io, mem};
 
@@ -55,7 +55,7 @@ pub(crate) struct Service {
     /// While shutting down: when to stop waiting for the subscribers.
     grace: Option<Instant>,
     // Dropped last: the names of the files go when nobody needs them any more.
-    files: Claimed,
+    pub(crate) files: Claimed,
 }
 
 /// What a service begins with.
@@ -176,14 +176,14 @@ impl Service {
     }
 
     /// Takes a connection in, or tells it why not and closes it.
-    fn welcome(&mut self, now: Instant, socket: UnixStream) -> io::Result<()> {
+    fn welcome(&mut self, now: Instant, socket: OwnedFd) -> io::Result<()> {
         let cred = PeerCred::of(&socket)?;
         let unsubscribed = self.peers.iter().flatten().filter(|peer| peer.bit.is_none()).count();
         let place = self.peers.iter_mut().enumerate().find(|(_, peer)| peer.is_none());
         if !self.allowed_uids.contains(&cred.uid) {
             self.turn_away(now, socket, cred, ErrorCode::PERMISSION, "this user may not subscribe")
         } else if let Some((index, place)) = place.filter(|_| unsubscribed < MAX_UNSUBSCRIBED) {
-            let conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
+            let conn = Conn::new(socket.into(), PublisherSession::new(now, Arc::clone(&self.offer)))?;
             if let Some(registration) = &self.registration {
                 registration.add(&conn, PEERS + index, conn::INTEREST)?;
             }
@@ -198,12 +198,12 @@ impl Service {
     fn turn_away(
         &mut self,
         now: Instant,
-        socket: UnixStream,
+        socket: OwnedFd,
         cred: PeerCred,
         code: ErrorCode,
         why: &str,
     ) -> io::Result<()> {
-        let mut conn = Conn::new(socket, PublisherSession::new(now, Arc::clone(&self.offer)))?;
+        let mut conn = Conn::new(socket.into(), PublisherSession::new(now, Arc::clone(&self.offer)))?;
         conn.session.expel(now, code, why);
         self.refused(now, cred, code, &why);
         conn.flush(now);

@@ -1,0 +1,125 @@
+//! [`Listener`]: a socket that listens, and the file that it is known by.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+
+use cuframes_core::Instant;
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
+};
+
+use super::{Endpoint, NetError};
+use crate::entrance::{Caller, Entrance};
+use crate::name::OwnedName;
+use crate::shm::Home;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) struct Listener {
+    entrance: Entrance,
+    /// With the port that the system chose.
+    pub(super) endpoint: Endpoint,
+    // Removes the file of a Unix socket.
+    _name: Option<OwnedName>,
+}
+
+impl Listener {
+    /// Listens. A Unix socket is for this user alone; one that nobody listens on any more is replaced.
+    pub(super) fn new(endpoint: &Endpoint) -> Result<Self, NetError> {
+        let failed = |errno: Errno| match errno {
+            Errno::ADDRINUSE => NetError::InUse { endpoint: endpoint.clone() },
+            _ => NetError::system("listen on", endpoint, errno),
+        };
+        let (socket, name) = match endpoint {
+            Endpoint::Tcp(address) => (tcp(address).map_err(failed)?, None),
+            Endpoint::Ipc(path) => {
+                clear(path, endpoint)?;
+                let socket = unix(path).map_err(failed)?;
+                let home = Home::new().map_err(|error| NetError::system("listen on", endpoint, error))?;
+                let name = OwnedName::adopt(path.clone(), &home);
+                (socket, Some(name.map_err(|error| NetError::system("listen on", endpoint, error))?))
+            }
+        };
+        listen(&socket, BACKLOG).map_err(failed)?;
+        let endpoint = match endpoint {
+            Endpoint::Tcp(_) => {
+                let address = getsockname(&socket).and_then(SocketAddr::try_from).map_err(failed)?;
+                Endpoint::Tcp(address)
+            }
+            Endpoint::Ipc(_) => endpoint.clone(),
+        };
+        Ok(Self { entrance: Entrance::new(socket), endpoint, _name: name })
+    }
+
+    pub(super) fn next(&mut self, now: Instant) -> Caller {
+        self.entrance.next(now)
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<Instant> {
+        self.entrance.poll_timeout()
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.entrance.as_fd()
+    }
+}
+
+fn tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = new_socket(family(address))?;
+    // Connections of an earlier listener that are not quite over do not keep the port.
+    set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, address)?;
+    Ok(socket)
+}
+
+fn unix(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = new_socket(AddressFamily::UNIX)?;
+    // `bind` makes the file with the socket's own mode, less the umask.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Removes a socket that nobody listens on.
+fn clear(path: &Path, endpoint: &Endpoint) -> Result<(), NetError> {
+    let failed = |errno: Errno| NetError::system("listen on", endpoint, errno);
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => {}
+        Ok(_) => return Err(NetError::NotASocket { endpoint: endpoint.clone() }),
+        // If there is another reason than that there is nothing, `bind` meets it, too.
+        Err(_) => return Ok(()),
+    }
+    let address = SocketAddrUnix::new(path).map_err(failed)?;
+    match connect(new_socket(AddressFamily::UNIX).map_err(failed)?, &address) {
+        Err(Errno::CONNREFUSED) => match fs::remove_file(path) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(NetError::system("replace", endpoint, error)),
+        },
+        Err(Errno::NOENT) => Ok(()),
+        // It listens, or somebody may who can't be asked.
+        _ => Err(NetError::InUse { endpoint: endpoint.clone() }),
+    }
+}
+
+/// The family of a TCP address.
+pub(super) const fn family(address: &SocketAddr) -> AddressFamily {
+    match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    }
+}
+
+/// A stream socket that does not block.
+pub(super) fn new_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+const BACKLOG: i32 = 1024;
