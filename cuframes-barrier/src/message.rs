@@ -163,6 +163,15 @@ message! {
 }
 
 impl Init {
+    /// The key in [`parallel_config`](Self::parallel_config) of the stream's own key.
+    pub const STREAM: &str = "stream";
+
+    /// The key of the stream that starts, if it is told.
+    #[must_use]
+    pub fn stream(&self) -> Option<&str> {
+        self.parallel_config.get(Self::STREAM)?.as_str()
+    }
+
     /// Whether whoever sent this knows the words of the extension.
     pub(crate) fn is_marked(&self) -> bool {
         self.parallel_config.get(MARK).is_some()

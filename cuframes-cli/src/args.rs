@@ -2,6 +2,7 @@
 //!
 //! Whatever can be judged without looking at the machine is judged here and is wrong usage (exit code 2).
 
+mod barrier;
 mod bench;
 mod doctor;
 mod exporter;
@@ -27,6 +28,9 @@ use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
 use crate::rate::Rate;
 
+pub(crate) use self::barrier::{
+    BarrierArgs, BarrierJoinArgs, BarrierSide, BarrierWaitArgs, StartArgs, TogetherArgs,
+};
 pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exporter::ExporterArgs;
@@ -61,6 +65,9 @@ pub(crate) enum Command {
     /// Subscribe to a stream: measure it, check it, or write it as a y4m video
     #[command(after_help = SUBSCRIBE_EXAMPLES)]
     Subscribe(SubscribeArgs),
+    /// Start together with other processes: wait for them, or be one that is waited for
+    #[command(after_help = barrier::EXAMPLES)]
+    Barrier(BarrierArgs),
     /// Record a stream into a Matroska file, every byte and time stamp of it
     #[command(after_help = record::EXAMPLES)]
     Record(RecordArgs),
@@ -160,6 +167,8 @@ pub(crate) struct WaitArgs {
     /// How long to wait for them
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds, requires = "wait_for")]
     pub(crate) wait_timeout: Duration,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
 }
 
 /// Where the frames of `publish` come from.
@@ -224,6 +233,8 @@ pub(crate) struct SubscribeArgs {
     /// Look for each frame for this long before sleeping: less latency for more CPU time
     #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds, hide_default_value = true)]
     pub(crate) spin: Duration,
+    #[command(flatten)]
+    pub(crate) together: TogetherArgs,
     /// Hold each frame for this long, to play a slow consumer
     #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds, hide_default_value = true)]
     pub(crate) delay: Duration,
@@ -412,6 +423,7 @@ EXAMPLES:
   cuframes publish cam0 --pattern bars --size 1920x1080 --fps 30
   cuframes publish cam0 --pattern seq --policy strict-wait --wait-for 2 --frames 1000
   cuframes publish cam0 --pattern bars --backend auto
+  cuframes publish cam0 --pattern bars --barrier 5555 --expect 2
   ffmpeg -i in.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
   ffmpeg -f v4l2 -i /dev/video0 -pix_fmt yuv420p -f yuv4mpegpipe - | cuframes publish cam0 --y4m -
 
@@ -429,6 +441,7 @@ EXAMPLES:
   cuframes subscribe cam0 --mode strict --y4m out.y4m
   cuframes subscribe cam0 --y4m - | ffplay -i -
   cuframes subscribe cam0 --reconnect --verbose
+  cuframes subscribe cam0 --barrier 5555 --index 0
 
 With --reconnect the end of the stream is not the end: one line on standard error says who was lost, and one who came.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it.

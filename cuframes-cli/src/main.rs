@@ -4,6 +4,7 @@
 //! `cuframes: <what failed>: <cause>; <what to do>`.
 
 mod args;
+mod barrier;
 mod bench;
 mod console;
 mod convert;
@@ -94,6 +95,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Replay(args) => replay::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::Snapshot(args) => snapshot::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::View(args) => view::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
+        Command::Barrier(args) => barrier::run(args, &Signals::install(Later::Ends)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

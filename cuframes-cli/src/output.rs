@@ -92,6 +92,29 @@ impl<'a> Progress<'a> {
     }
 }
 
+/// A line on the terminal that says how far a command without frames is.
+pub(crate) struct Line<'a> {
+    console: Option<&'a Console>,
+    /// When it was shown last.
+    last: Option<Instant>,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn new(console: &'a Console) -> Self {
+        Self { console: Some(console).filter(|_| io::stdout().is_terminal()), last: None }
+    }
+
+    /// Shows it, if it is time for that.
+    pub(crate) fn show(&mut self, now: Instant, text: &impl Display) {
+        if let Some(console) = self.console
+            && self.last.is_none_or(|last| now.saturating_duration_since(last) >= REFRESH)
+        {
+            self.last = Some(now);
+            console.draw(vec![text.to_string()]);
+        }
+    }
+}
+
 /// Says what happens on standard error, one line each, as far as it is asked for.
 fn trace(verbose: u8, console: &Console) {
     let level = match verbose {

@@ -6,9 +6,11 @@ use std::time::Instant;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Key};
 use cuframes_cuda::Cuda;
+use cuframes_mio::barrier::Barrier;
 use cuframes_mio::{Accusation, Error, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
 
 use crate::args::{BackendArgs, MemoryKind, PublishArgs, RingArgs, WaitArgs};
+use crate::barrier;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::memory::{self, Canvas, Transfer};
@@ -74,8 +76,7 @@ pub(crate) fn publish<S: Show>(
         Some((publisher, kept)) => publish_on(plan, publisher, kept, show, progress, signals),
         None => {
             let publisher = create(plan, HostMemory::new(plan.key.clone()), meta);
-            let publisher = publisher.map_err(|error| failed!("{error}"))?;
-            publish_on(plan, publisher, (), show, progress, signals)
+            publish_on(plan, publisher.map_err(|error| failed!("{error}"))?, (), show, progress, signals)
         }
     }
 }
@@ -86,7 +87,7 @@ fn on_device(
     plan: &Plan<'_>,
     meta: FrameMeta,
     progress: &Progress<'_>,
-) -> Result<Option<(ServedPublisher<Cuda>, Transfer)>, Failure> {
+) -> Result<Option<(Publisher<Cuda>, Transfer)>, Failure> {
     let Plan { key, memory, .. } = plan;
     if memory.backend == MemoryKind::Host {
         return Ok(None);
@@ -121,13 +122,18 @@ fn on_device(
 /// Publishes on a stream that is there.
 fn publish_on<B: Canvas, S: Show>(
     plan: &Plan<'_>,
-    mut publisher: ServedPublisher<B>,
+    publisher: Publisher<B>,
     mut kept: B::Kept,
     show: &mut S,
     progress: &mut Progress<'_>,
     signals: &Signals,
 ) -> Result<S::Report, Failure> {
-    let published = wait_for_subscribers(plan, &publisher, progress, signals)
+    let barrier = plan.wait.start.builder().map(|barrier| barrier.stream(&publisher));
+    let mut barrier =
+        barrier.map(|barrier| barrier::listen(barrier, |text| progress.say(text))).transpose()?;
+    let mut publisher = publisher.serve().map_err(|error| failed!("{error}"))?;
+    let published = wait_for_participants(plan, barrier.as_mut(), progress, signals)
+        .and_then(|()| wait_for_subscribers(plan, &publisher, progress, signals))
         .and_then(|()| show.stream(&mut publisher, &mut kept, progress, signals));
     let reason = if published.is_ok() { ShutdownReason::NORMAL } else { ShutdownReason::ERROR };
     let shut_down = publisher.shut_down(reason).map_err(|error| failed!("{error}"));
@@ -136,13 +142,13 @@ fn publish_on<B: Canvas, S: Show>(
     Ok(published)
 }
 
-fn create<B: Canvas>(plan: &Plan<'_>, backend: B, meta: FrameMeta) -> Result<ServedPublisher<B>, Error> {
+fn create<B: Canvas>(plan: &Plan<'_>, backend: B, meta: FrameMeta) -> Result<Publisher<B>, Error> {
     let Plan { key, run_dir, ring, .. } = *plan;
     let mut builder = Publisher::builder(key.clone(), meta).ring_size(ring.slots).policy(ring.policy);
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
-    builder.create_on(backend).and_then(Publisher::serve)
+    builder.create_on(backend)
 }
 
 /// What a source has, at a rate.
@@ -222,6 +228,19 @@ pub(crate) fn report<B: Canvas>(
 ) -> Published {
     let memory = publisher.backend().backend().to_string();
     Published { memory, frames, fps, subscribers: publisher.members().len(), end }
+}
+
+/// Waits until everybody has joined the barrier, or for a signal.
+fn wait_for_participants(
+    plan: &Plan<'_>,
+    barrier: Option<&mut Barrier>,
+    progress: &mut Progress<'_>,
+    signals: &Signals,
+) -> Result<(), Failure> {
+    let Some(barrier) = barrier else { return Ok(()) };
+    let show = |now, waiting| progress.show(now, 0, |_| waiting);
+    let started = barrier::wait_for_all(barrier, signals, show);
+    started.map(drop).map_err(|failure| failed!("stream {}: {failure}", plan.key))
 }
 
 /// Waits until as many subscribers are there as `--wait-for` says, or for a signal.

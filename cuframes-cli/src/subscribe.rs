@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Gone};
+use cuframes_mio::barrier::Join;
 use cuframes_mio::{Error, Frame, HostMemory, Reconnect, StreamEvent, Subscriber, SubscriberBuilder};
 
 use crate::args::{MemoryKind, Stream, SubscribeArgs};
+use crate::barrier;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::memory::{self, Copies, View};
@@ -70,7 +72,32 @@ fn connect<B: View>(
         let started = builder.reconnect(Reconnect::default()).start_on(backend);
         return started.map(Some).map_err(|error| failed!("{error}"));
     }
-    attach(&builder, &backend, args.timeout, signals)
+    let Some(join) = args.together.builder() else {
+        return attach(&builder, &backend, args.timeout, signals);
+    };
+    let mut join = join.name(args.name.as_str()).start().map_err(|error| failed!("{error}"))?;
+    let attached =
+        attach_between(&mut join, args, signals, || attach(&builder, &backend, args.timeout, signals));
+    if let Err(failure) = &attached {
+        // The others are told, if they are still to hear anything.
+        join.cancel(&failure.to_string()).map_err(|error| failed!("{error}"))?;
+    }
+    attached
+}
+
+/// Joins the barrier, attaches between INIT and READY, and waits for the others. `None` if a signal came first.
+fn attach_between<B: View>(
+    join: &mut Join,
+    args: &SubscribeArgs,
+    signals: &Signals,
+    attach: impl FnOnce() -> Result<Option<Subscriber<B>>, Failure>,
+) -> Result<Option<Subscriber<B>>, Failure> {
+    let mut show = |_, _: &Join| {};
+    let Some(init) = barrier::wait_init(join, signals, &mut show)? else { return Ok(None) };
+    join.check_stream(&init, args.key.as_str()).map_err(|error| failed!("{error}"))?;
+    let Some(subscriber) = attach()? else { return Ok(None) };
+    join.ready(&init).map_err(|error| failed!("{error}"))?;
+    Ok(barrier::wait_start(join, signals, &mut show)?.map(|_| subscriber))
 }
 
 /// Whether an error means that the publisher ended the stream because there is no more of it.

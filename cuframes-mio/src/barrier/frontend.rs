@@ -59,7 +59,7 @@ impl BarrierBuilder {
     pub fn stream<B: Export<Fd = OwnedFd>>(mut self, publisher: &Publisher<B>) -> Self {
         let meta = publisher.meta();
         let Init { addresses, parallel_config: config } = &mut self.config.init;
-        config.push(keys::STREAM, publisher.key().as_str());
+        config.push(Init::STREAM, publisher.key().as_str());
         config.push("format", meta.format.to_string());
         config.push("width", i64::from(meta.width));
         config.push("height", i64::from(meta.height));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cuframes_barrier::message::{Init, Registration};
 use cuframes_barrier::msgpack::Value;
-use cuframes_barrier::{Participant, ParticipantConfig, ParticipantEvent};
+use cuframes_barrier::{JoinError, Participant, ParticipantConfig, ParticipantEvent};
 use cuframes_core::gpu::Import;
 
 use super::{BarrierError, keys};
@@ -138,7 +138,7 @@ impl Join {
     /// # Errors
     /// [`BarrierError::OtherStream`].
     pub fn check_stream(&self, init: &Init, key: &str) -> Result<(), BarrierError> {
-        match init.parallel_config.get(keys::STREAM).and_then(Value::as_str) {
+        match init.stream() {
             Some(theirs) if theirs != key => Err(BarrierError::OtherStream {
                 endpoint: self.settings.endpoint.clone(),
                 theirs: theirs.into(),
@@ -226,7 +226,15 @@ impl Join {
         self.driver.into_inner()
     }
 
-    fn not_joined(&self, error: cuframes_barrier::JoinError) -> BarrierError {
+    /// How far it is.
+    #[must_use]
+    pub const fn participant(&self) -> &Participant {
+        self.driver.get_ref().machine()
+    }
+
+    /// The error for [`ParticipantEvent::Failed`], with where it could not connect, if that is so.
+    #[must_use]
+    pub fn not_joined(&self, error: JoinError) -> BarrierError {
         let trouble = self.driver.get_ref().trouble();
         BarrierError::NotJoined {
             endpoint: self.settings.endpoint.clone(),

@@ -150,5 +150,4 @@ mod keys {
     /// N, under the name that vLLM gives it.
     pub(super) const SIZE: &str = "data_parallel_size";
     pub(super) const FIRST_INDEX: &str = "first_index";
-    pub(super) const STREAM: &str = "stream";
 }
