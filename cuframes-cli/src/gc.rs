@@ -63,12 +63,9 @@ pub(crate) fn run(
 fn clear(sighting: &Sighting, is_dry_run: bool, run_dir: Option<&Path>) -> Left {
     let key = sighting.key.clone();
     if is_dry_run {
-        let region = Some(&sighting.region).filter(|region| region.exists());
-        return Left {
-            key,
-            files: region.into_iter().chain(&sighting.socket).cloned().collect(),
-            error: None,
-        };
+        let lock = sighting.region.with_file_name(key.region_lock_file());
+        let files = sighting.socket.iter().chain([&sighting.region, &lock]).filter(|file| file.exists());
+        return Left { files: files.cloned().collect(), key, error: None };
     }
     // Whether it is dead is decided by the locks, not by what was seen.
     match remove_leftovers(&key, run_dir) {

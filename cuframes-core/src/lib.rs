@@ -107,6 +107,7 @@ pub use config::{Backend, Features, Ownership, Policy, RingSize, SubscriberBit, 
 pub use error::{Gone, Misuse, Refused, Violation};
 pub use key::Key;
 pub use time::Instant;
+pub use wire::ShutdownReason;
 pub use wire::meta::{Format, FrameMeta};
 
 /// The examples of the README are tests.

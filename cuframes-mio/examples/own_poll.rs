@@ -14,8 +14,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use cuframes_mio::core::wire::ShutdownReason;
-use cuframes_mio::core::{Format, FrameMeta, Key, Policy, SubscriberMode};
+use cuframes_mio::core::{Format, FrameMeta, Key, Policy, ShutdownReason, SubscriberMode};
 use cuframes_mio::{Error as StreamError, EventSource, Publisher, Subscriber, Turn, now};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};

@@ -11,12 +11,10 @@
 
 use std::env;
 use std::error::Error;
-use std::num::TryFromIntError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cuframes_mio::core::wire::ShutdownReason;
-use cuframes_mio::core::{Format, FrameMeta, Key};
+use cuframes_mio::core::{Format, FrameMeta, Key, ShutdownReason};
 use cuframes_mio::{Claim, Publisher};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -37,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut due = Instant::now();
     for _ in 0..frames {
         let mut claim = publisher.claim()?;
-        paint(&mut claim)?;
+        paint(&mut claim);
         claim.commit();
 
         while let Some(event) = publisher.poll_event() {
@@ -55,12 +53,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A gradient that moves with the frame's number. What is not written still shows an older frame.
-fn paint(claim: &mut Claim<'_>) -> Result<(), TryFromIntError> {
-    let (first, pitch) = (claim.seq(), usize::try_from(claim.meta().pitch_y)?);
-    for (y, row) in (first..).zip(claim.bytes_mut().chunks_mut(pitch)) {
+fn paint(claim: &mut Claim<'_>) {
+    let first = claim.seq();
+    for (y, row) in (first..).zip(claim.plane_rows_mut(0).into_iter().flatten()) {
         row.fill(y.to_le_bytes()[0]);
     }
-    Ok(())
 }
 
 /// 25 frames a second.

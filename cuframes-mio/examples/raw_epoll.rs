@@ -10,8 +10,7 @@
 use std::env;
 use std::error::Error;
 
-use cuframes_mio::core::wire::ShutdownReason;
-use cuframes_mio::core::{Format, FrameMeta, Key, Policy, SubscriberMode};
+use cuframes_mio::core::{Format, FrameMeta, Key, Policy, ShutdownReason, SubscriberMode};
 use cuframes_mio::{Error as StreamError, Pollable, Publisher, Subscriber, Turn, now};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

@@ -18,10 +18,10 @@ use crate::producer::{Frames, Producer};
 
 /// Memory for the next frame. No reader sees it before it is committed; dropping it publishes nothing.
 ///
-/// In host memory write [`bytes_mut`](Claim::bytes_mut), then [`commit`](Self::commit). On a device enqueue the work that
-/// writes [`device_ptr`](Self::device_ptr), then [`commit_on`](Self::commit_on) the same stream. If it comes to nothing after
-/// that, [`cancel_on`](Self::cancel_on) the stream: dropping it gives the slot to the next claim at once, while the work may
-/// still write it.
+/// In host memory write [`bytes_mut`](Claim::bytes_mut) or [`plane_rows_mut`](Claim::plane_rows_mut), then
+/// [`commit`](Self::commit). On a device enqueue the work that writes [`device_ptr`](Self::device_ptr), then
+/// [`commit_on`](Self::commit_on) the same stream. If it comes to nothing after that, [`cancel_on`](Self::cancel_on) the
+/// stream: dropping it gives the slot to the next claim at once, while the work may still write it.
 #[derive(Debug)]
 #[must_use = "a claim that is not committed publishes nothing"]
 pub struct Claim<'a, B: Export<Fd = OwnedFd> = HostMemory> {
@@ -39,6 +39,17 @@ impl Claim<'_> {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let pool = self.producer.frames.pool.as_mut();
         pool.map_or(&mut [], |pool| pool.slot_bytes_mut(self.slot))
+    }
+
+    /// The rows of plane `index`, without the padding after each; `None` past the last plane.
+    #[must_use]
+    pub fn plane_rows_mut(&mut self, index: usize) -> Option<impl Iterator<Item = &mut [u8]>> {
+        let Plane { offset, pitch, row_bytes, rows } = self.meta().planes().nth(index)?;
+        let row_bytes = usize::try_from(row_bytes).ok()?;
+        let rows = usize::try_from(rows).ok()?;
+        let plane = self.bytes_mut().get_mut(usize::try_from(offset).ok()?..)?;
+        let pitched = plane.chunks_mut(usize::try_from(pitch).ok()?);
+        Some(pitched.take(rows).filter_map(move |row| row.get_mut(..row_bytes)))
     }
 }
 

@@ -1,4 +1,19 @@
-//! Test doubles, golden vectors and oracles of cuframes. Not published.
+//! Test doubles, golden vectors and oracles of cuframes. Not published. The README says what each module is.
+//!
+//! # Example
+//!
+//! Both ends of a connection, on a clock that only the test moves:
+//!
+//! ```
+//! use cuframes_core::Features;
+//! use cuframes_core::session::Session;
+//! use cuframes_testkit::pair::Pair;
+//!
+//! let mut pair = Pair::ready(Features::LEASE);
+//! pair.subscriber.session.unsubscribe(pair.now);
+//! pair.settle();
+//! assert!(pair.publisher.session.is_closed());
+//! ```
 
 #![expect(
     clippy::unwrap_used,

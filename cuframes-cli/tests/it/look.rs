@@ -143,7 +143,8 @@ fn what_a_killed_publisher_left_is_removed_and_what_lives_is_not() {
     let region = format!("/dev/shm/cuframes-{}", stage.key);
     let ended = stage.run("gc --dry-run KEY");
     let key = &stage.key;
-    let would = format!("{key}: would remove {region}\n{key}: would remove {}\n", socket.display());
+    let socket_line = format!("{key}: would remove {}\n", socket.display());
+    let would = format!("{socket_line}{key}: would remove {region}\n{key}: would remove {region}.lock\n");
     assert_eq!((ended.status.code(), ended.stdout), (Some(0), would));
     assert_eq!(stage.leftovers().len(), 3);
 

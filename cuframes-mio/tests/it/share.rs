@@ -31,6 +31,35 @@ fn a_frame_arrives_with_its_bytes_number_time_and_geometry() {
 }
 
 #[test]
+fn what_is_written_by_rows_is_read_by_rows_and_padding_stays_as_it_was() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(1, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    let mut claim = publisher.claim().unwrap();
+    claim.bytes_mut().fill(0xEE);
+    let numbers = || 0..=0xED;
+    for plane in [0, 1] {
+        for (row, number) in claim.plane_rows_mut(plane).unwrap().zip(numbers().cycle()) {
+            row.fill(number);
+        }
+    }
+    assert!(claim.plane_rows_mut(2).is_none());
+    claim.commit();
+
+    let frame = next(&mut subscriber);
+    for (index, plane) in meta().planes().enumerate() {
+        let rows: Vec<_> = frame.plane_rows(index).unwrap().collect();
+        assert_eq!(rows.len(), usize::try_from(plane.rows).unwrap());
+        for (row, number) in rows.into_iter().zip(numbers().cycle()) {
+            assert_eq!(row, vec![number; usize::try_from(plane.row_bytes).unwrap()]);
+        }
+    }
+    let padding: u32 = meta().planes().map(|plane| plane.rows * (plane.pitch - plane.row_bytes)).sum();
+    let untouched = frame.bytes().unwrap().iter().filter(|byte| **byte == 0xEE).count();
+    assert_eq!(untouched, usize::try_from(padding).unwrap());
+}
+
+#[test]
 fn nobody_loses_a_frame_under_strict_wait_and_the_stream_ends_with_a_word() {
     let stream = Stream::new();
     let mut publisher = stream.publisher(3, Policy::STRICT_WAIT).create().unwrap().serve().unwrap();

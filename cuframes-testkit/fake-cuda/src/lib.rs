@@ -6,6 +6,25 @@
 //!
 //! [`Driver`] is the driver of one process; every call passes [`Driver::call`] and is then a method of [`Call`]. The
 //! functions that C calls are in `abi.rs`, which has all unsafe code and does nothing but convert.
+//!
+//! # Example
+//!
+//! A program that loads this in place of the real driver, and finds no memory at its second allocation:
+//!
+//! ```no_run
+//! use std::process::Command;
+//!
+//! use fake_cuda::Installation;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let fake = Installation::new(dir.path())?;
+//! let mut program = Command::new("program");
+//! fake.set_up(&mut program).env("FAKE_CUDA_FAIL", "cuMemAlloc_v2@2=2").status()?;
+//! for report in fake.reports()? {
+//!     assert!(report.is_clean(), "{report:?}");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod abi;
 mod blocks;
