@@ -9,6 +9,7 @@
     reason = "a failure ends the test, which says what it skips"
 )]
 
+mod barrier;
 mod bench;
 mod blocked;
 mod demo;

@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod barrier;
 mod claims;
 mod common;
 mod conformance_publisher;
@@ -29,6 +30,7 @@ mod limits;
 mod loops;
 mod lost;
 mod namespaces;
+mod net;
 mod observe;
 mod other;
 mod processes;
