@@ -51,9 +51,12 @@ impl<T> Links<T> {
         self.announce(conn);
     }
 
-    /// Takes bytes from the front of `bytes` until a message is complete.
+    /// Takes bytes from the front of `bytes` until a message is complete, or all if nothing is read any more.
     pub(crate) fn receive(&mut self, conn: ConnId, bytes: &mut &[u8]) -> Result<Option<Message>, LinkError> {
-        let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) else { return Ok(None) };
+        let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) else {
+            *bytes = &[];
+            return Ok(None);
+        };
         let result = entry.link.receive(bytes);
         self.announce(conn);
         result

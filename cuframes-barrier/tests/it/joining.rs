@@ -211,6 +211,20 @@ fn go_and_the_end_of_the_connection_may_come_together() {
 }
 
 #[test]
+fn what_comes_on_a_connection_that_is_about_to_be_closed_is_not_read() {
+    let mut solo = Solo::at(JoinStage::Prepare, true);
+    solo.is_reading = false;
+    solo.cancel("no memory");
+    assert!(!solo.machine.is_finished());
+    solo.feed(HANDSHAKE, &[notice("CANCEL", Some("why")), vec![0xff; 9]].concat());
+    assert_eq!(*solo.error(), JoinError::Aborted { reason: "no memory".into() });
+    assert_eq!(solo.machine.poll_timeout(), Some(solo.now + Duration::from_secs(1)));
+    solo.pass(Duration::from_secs(1));
+    assert!(solo.machine.is_finished() && solo.asked.is_empty());
+    assert_eq!(solo.machine.poll_timeout(), None);
+}
+
+#[test]
 fn what_does_not_speak_zmtp_is_named_with_the_stage() {
     let mut solo = Solo::new();
     solo.connect(HANDSHAKE);

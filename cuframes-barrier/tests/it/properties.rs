@@ -397,4 +397,29 @@ proptest! {
         prop_assert!(info.bytes_max < 256 << 10, "{} bytes", info.bytes_max);
     }
 
+    #[test]
+    fn a_participant_bears_any_noise_within_a_constant(
+        well_begun: bool,
+        marked: bool,
+        is_ready: bool,
+        steps in vec(step(), 0..100),
+    ) {
+        let mut participant = Participant::new(Instant::ZERO, ParticipantConfig::new(0, HANDSHAKE, TIMEOUT));
+        let mut result = Ok(());
+        let info = measure(|| {
+            let mut conns = Vec::new();
+            if let (true, Some(Action::Connect { conn, .. })) = (well_begun, participant.poll_action()) {
+                participant.handle_connected(Instant::ZERO, conn);
+                let stream = [opening("ROUTER", None), init(marked)].concat();
+                participant.handle_bytes(Instant::ZERO, conn, &stream);
+                if is_ready {
+                    participant.ready(Instant::ZERO, Registration::new(0, 1));
+                }
+                conns.push(conn);
+            }
+            result = noise(&mut participant, conns, &steps);
+        });
+        result?;
+        prop_assert!(info.bytes_max < 128 << 10, "{} bytes", info.bytes_max);
+    }
 }
