@@ -360,8 +360,8 @@ impl Frontend {
 
     fn drop_link(&mut self, conn: ConnId, socket: Socket, error: LinkError) {
         self.links.close(conn);
-        // Strangers do not fill the queue.
-        if self.events.len() < MAX_EVENTS {
+        // Strangers do not fill the queue, and nothing comes after the end.
+        if !self.is_over() && self.events.len() < MAX_EVENTS {
             self.events.push_back(FrontendEvent::Dropped { socket, error });
         }
     }

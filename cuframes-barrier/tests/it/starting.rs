@@ -132,6 +132,26 @@ fn there_is_one_deadline_for_everything() {
 }
 
 #[test]
+fn nothing_comes_after_a_start() {
+    let mut world = World::new(config(1));
+    let output = world.call(Socket::Output, &opening("PUSH", None));
+    let input = [dealer(0), registration(0, 1)].concat();
+    let input = world.call(Socket::Input, &input);
+    world.call(Socket::Handshake, &[dealer(0), hello(), ready()].concat());
+    assert_eq!(world.indices(), [0]);
+    let told = world.events.len();
+    // A result, a second registration, one deadline, a cancel, what is no ZMTP, and the end.
+    world.say(output, &crate::bytes::frame(0, b"result"));
+    world.say(input, &registration(0, 1));
+    world.pass(TIMEOUT);
+    world.frontend.cancel(world.now, "too late");
+    world.say(output, &[0xff; 9]);
+    world.hang_up(input);
+    assert_eq!(world.events.len(), told);
+    assert!(world.is_closed(output));
+}
+
+#[test]
 fn nobody_is_let_in_after_a_failure() {
     let mut world = World::new(config(1));
     world.frontend.cancel(world.now, "no");
