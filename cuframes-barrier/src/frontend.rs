@@ -49,7 +49,8 @@ impl Socket {
 /// The side that waits. See [`Machine`] for how it is driven; its listeners are those of [`Socket`].
 ///
 /// Once it is over, the handshake socket is closed, as soon as those who are to hear how it ended were sent that (they have
-/// a second). After a start the other connections stay until the frontend is dropped; after a failure they end, too.
+/// a second). After a start the other connections stay until the frontend is dropped, and more are let in: the last
+/// registration may come before the output connection of who sent it. After a failure all connections end.
 #[derive(Debug)]
 pub struct Frontend {
     first: u16,
@@ -83,6 +84,7 @@ enum State {
     /// It is over; connections on which something is left to send are closed then.
     Over {
         until: Instant,
+        failed: bool,
     },
 }
 
@@ -329,9 +331,9 @@ impl Frontend {
         }
     }
 
-    /// Says how it ended to those who understand it, and closes the handshake socket, or all.
-    fn end(&mut self, now: Instant, notice: &Notice, all: bool) {
-        self.state = State::Over { until: now + LINGER };
+    /// Says how it ended to those who understand it, and closes the handshake socket, or all if it failed.
+    fn end(&mut self, now: Instant, notice: &Notice, failed: bool) {
+        self.state = State::Over { until: now + LINGER, failed };
         self.held.clear();
         let notice = notice.encode();
         for entry in self.roll.iter().filter(|entry| entry.knows) {
@@ -339,7 +341,7 @@ impl Frontend {
                 self.links.send(conn, &notice);
             }
         }
-        let over = self.links.iter().filter(|(_, peer)| all || peer.socket == Socket::Handshake);
+        let over = self.links.iter().filter(|(_, peer)| failed || peer.socket == Socket::Handshake);
         for conn in over.map(|(conn, _)| conn).collect::<Vec<_>>() {
             self.links.close_when_sent(conn);
         }
@@ -379,8 +381,10 @@ impl Machine for Frontend {
     fn handle_accepted(&mut self, now: Instant, listener: usize) -> Option<ConnId> {
         self.handle_timeout(now);
         let socket = *Socket::ALL.get(listener)?;
-        if self.is_over() {
-            return None;
+        match self.state {
+            State::Waiting => {}
+            State::Over { failed: false, .. } if socket != Socket::Handshake => {}
+            State::Over { .. } => return None,
         }
         if self.links.len() >= self.max_links() {
             let silent = self.links.iter().find(|(_, peer)| peer.index.is_none()).map(|(conn, _)| conn);
@@ -429,7 +433,7 @@ impl Machine for Frontend {
                 let missing = self.roll.missing(stage);
                 self.fail(now, Fault::Timeout { stage, missing, after: self.timeout });
             }
-            State::Over { until } if now >= until => self.links.close_closing(),
+            State::Over { until, .. } if now >= until => self.links.close_closing(),
             _ => {}
         }
     }
@@ -453,7 +457,7 @@ impl Machine for Frontend {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Waiting => Some(self.deadline),
-            State::Over { until } => self.links.has_closing().then_some(until),
+            State::Over { until, .. } => self.links.has_closing().then_some(until),
         }
     }
 }

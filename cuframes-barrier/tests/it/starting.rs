@@ -53,6 +53,22 @@ fn a_start_goes_through_pipes_of_one_byte() {
 }
 
 #[test]
+fn what_a_participant_is_sent_is_what_the_original_sends() {
+    let mut world = World::new(config(1));
+    let handshake = world.call(Socket::Handshake, &[dealer(0), hello()].concat());
+    let expected = [opening("ROUTER", None), init(false)].concat();
+    assert_eq!(world.got(handshake), expected);
+    world.say(handshake, &ready());
+    let input = world.call(Socket::Input, &[dealer(0), registration(0, 1)].concat());
+    let output = world.call(Socket::Output, &opening("PUSH", None));
+    assert_eq!(world.indices(), [0]);
+    assert_eq!(world.got(handshake), expected);
+    assert_eq!(world.got(input), opening("ROUTER", None));
+    assert_eq!(world.got(output), opening("PULL", None));
+    assert!(world.is_closed(handshake) && !world.is_closed(input) && !world.is_closed(output));
+}
+
+#[test]
 fn a_registration_that_comes_before_the_others_are_ready_is_used_later() {
     let mut world = World::new(config(2));
     world.join(0, 0, 2);
@@ -149,6 +165,20 @@ fn nothing_comes_after_a_start() {
     world.hang_up(input);
     assert_eq!(world.events.len(), told);
     assert!(world.is_closed(output));
+}
+
+#[test]
+fn an_output_socket_that_connects_after_the_start_is_let_in() {
+    let mut world = World::new(config(1));
+    world.is_listening[2] = false;
+    let participant = world.join(0, 0, 1);
+    world.run();
+    assert_eq!(world.indices(), [0]);
+    assert_eq!(world.is_in(participant), None);
+    world.is_listening[2] = true;
+    world.run();
+    assert_eq!(world.is_in(participant), Some(false), "{:?}", world.participants[0].events);
+    assert!(world.try_call(Socket::Handshake).is_none());
 }
 
 #[test]
