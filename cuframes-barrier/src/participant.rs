@@ -268,6 +268,10 @@ impl Participant {
             self.pause = (pause * 2).min(LAST_PAUSE);
             return self.connect(to, self.address.clone(), pause);
         }
+        if to == To::Handshake && !self.init.is_marked() && self.has_registered() {
+            // That is how the original ends a start. One that failed closes the input connection, too.
+            return;
+        }
         self.fail(now, JoinError::Gone { stage });
     }
 }

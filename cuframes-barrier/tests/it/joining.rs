@@ -123,6 +123,23 @@ fn the_frontend_may_go_at_every_stage() {
 }
 
 #[test]
+fn an_original_frontend_closes_the_handshake_when_it_has_the_last_registration() {
+    let mut solo = Solo::at(JoinStage::Registration, false);
+    solo.open_input();
+    // The output socket is not there yet, and this is no failure.
+    solo.close(HANDSHAKE);
+    assert_eq!(solo.machine.stage(), Some(JoinStage::Registration));
+    solo.open_output();
+    assert_eq!(solo.events.last(), Some(&ParticipantEvent::Started { confirmed: false }));
+    // A failed one closes the others, too.
+    let mut solo = Solo::at(JoinStage::Registration, false);
+    solo.open_input();
+    solo.close(HANDSHAKE);
+    solo.close(INPUT);
+    assert_eq!(*solo.error(), JoinError::Gone { stage: JoinStage::Registration });
+}
+
+#[test]
 fn a_connection_that_ends_before_anything_is_said_is_tried_again_after_pauses() {
     let mut solo = Solo::new();
     let mut pauses = Vec::new();
