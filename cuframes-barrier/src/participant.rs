@@ -118,7 +118,10 @@ impl Participant {
     /// Whether it is over, and the frontend was sent what it is to hear.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.state == State::Over && !self.links.has_closing()
+        let mut inputs = self.links.iter().filter(|(_, to)| **to == To::Input);
+        self.state == State::Over
+            && !self.links.has_closing()
+            && inputs.all(|(conn, _)| self.links.poll_transmit(conn).is_none())
     }
 
     /// Says READY and registers. Has no effect but after [`ParticipantEvent::Init`], and once.

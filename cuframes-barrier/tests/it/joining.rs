@@ -242,6 +242,21 @@ fn what_comes_on_a_connection_that_is_about_to_be_closed_is_not_read() {
 }
 
 #[test]
+fn it_is_not_finished_before_its_registration_is_sent() {
+    let mut solo = Solo::at(JoinStage::Registration, false);
+    solo.open_output();
+    solo.connect(INPUT);
+    solo.is_reading = false;
+    solo.feed(INPUT, &opening("ROUTER", None));
+    assert_eq!(solo.events.last(), Some(&ParticipantEvent::Started { confirmed: false }));
+    assert!(!solo.machine.is_finished());
+    solo.is_reading = true;
+    solo.drain();
+    assert_eq!(solo.sent(INPUT), [dealer(5), registration()].concat());
+    assert!(solo.machine.is_finished());
+}
+
+#[test]
 fn what_does_not_speak_zmtp_is_named_with_the_stage() {
     let mut solo = Solo::new();
     solo.connect(HANDSHAKE);
