@@ -101,13 +101,16 @@ impl Frontend {
     /// A frontend that waits from `now` on.
     ///
     /// # Errors
-    /// If nobody is expected, indices are beyond 65535, or INIT is too long.
+    /// If nobody is expected, indices are beyond 65535, or INIT is too long or has a mark that is not true.
     pub fn new(now: Instant, config: FrontendConfig) -> Result<Self, ConfigError> {
         let FrontendConfig { first_index: first, count, timeout, mut init, restarts, notices } = config;
         let last = count.checked_sub(1).ok_or(ConfigError::Nobody)?;
         let last = first.checked_add(last).ok_or(ConfigError::Indices { first, count })?;
-        if notices && !init.is_marked() {
-            init.parallel_config.push(MARK, 1);
+        match (notices, init.is_marked()) {
+            (true, false) => init.parallel_config.push(MARK, 1),
+            // Participants would say words that are faults here.
+            (false, true) => return Err(ConfigError::Mark),
+            _ => {}
         }
         let init = init.encode();
         if init.len() > MAX_PAYLOAD {

@@ -134,6 +134,19 @@ fn without_notices_a_participant_of_ours_says_no_word_of_them() {
 }
 
 #[test]
+fn an_init_that_has_the_mark_without_notices_is_refused() {
+    let mut config = config(1);
+    config.init.parallel_config.push("cuframes", "camera 0");
+    let error = cuframes_barrier::Frontend::new(cuframes_core::Instant::ZERO, config.clone()).err();
+    assert_eq!(error, Some(ConfigError::Mark));
+    config.notices = true;
+    let mut world = World::new(config);
+    let participant = world.join(0, 0, 1);
+    world.run();
+    assert_eq!(world.is_in(participant), Some(true));
+}
+
+#[test]
 fn last_words_to_who_does_not_read_take_a_second_at_most() {
     let mut world = World::new(with_notices(1));
     let participant = world.prepare(0);
