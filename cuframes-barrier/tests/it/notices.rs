@@ -147,6 +147,33 @@ fn an_init_that_has_the_mark_without_notices_is_refused() {
 }
 
 #[test]
+fn a_reason_that_is_long_is_cut_so_that_it_arrives() {
+    let mut world = World::new(with_notices(2));
+    let other = world.join(1, 1, 2);
+    world.run();
+    let words = map(&[("status", &[&[0xda, 0xff, 0xff][..], &[b'\x01'; 0xffff]].concat())]);
+    world.call(Socket::Handshake, &[dealer(0), frame_of(&words)].concat());
+    assert!(matches!(world.fault(), Fault::Status { index: 0, .. }));
+    let JoinError::Cancelled { reason } = world.join_error(other) else { panic!("another error") };
+    assert!(reason.starts_with("at READY: participant 0 said \"\\u{1}"));
+    assert!((1000..=1024).contains(&reason.len()), "{}", reason.len());
+
+    // The reason of a participant, at a border within a character.
+    let mut world = World::new(with_notices(1));
+    let participant = world.prepare(0);
+    world.run();
+    let now = world.now;
+    world.participants[participant].machine.cancel(now, &"\u{20ac}".repeat(1 << 20));
+    world.run();
+    assert_eq!(*world.fault(), Fault::Cancelled { index: 0, reason: "\u{20ac}".repeat(341) });
+}
+
+/// One frame of any length.
+fn frame_of(body: &[u8]) -> Vec<u8> {
+    [&[2][..], &u64::try_from(body.len()).unwrap().to_be_bytes(), body].concat()
+}
+
+#[test]
 fn last_words_to_who_does_not_read_take_a_second_at_most() {
     let mut world = World::new(with_notices(1));
     let participant = world.prepare(0);
