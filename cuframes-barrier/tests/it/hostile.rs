@@ -141,6 +141,34 @@ fn pings_of_who_does_not_read_take_bounded_memory_and_end_its_connection() {
 }
 
 #[test]
+fn a_long_init_does_not_make_a_ping_a_fault() {
+    let mut config = config(1);
+    config.init.parallel_config.push("key", "x".repeat(1_000_000));
+    let ping = frame(COMMAND, b"\x04PING\x00\x00");
+    let (_, _, is_closed) = flood(World::new(config), &[dealer(0), hello()].concat(), &ping, 1);
+    assert!(!is_closed);
+}
+
+#[test]
+fn who_reads_slowly_but_steadily_is_kept_and_takes_no_memory() {
+    let mut link = Link::new(SocketType::Router, &[]);
+    let ping = frame(COMMAND, &[&b"\x04PING\x00\x00"[..], &[7; 16]].concat());
+    let info = measure(|| {
+        link.receive(&mut &dealer(0)[..]).unwrap();
+        let mut waiting = link.poll_transmit().unwrap().len();
+        for _ in 0..100_000 {
+            assert_eq!(link.receive(&mut &ping[..]), Ok(None));
+            // One byte is always left.
+            waiting += 23;
+            assert_eq!(link.poll_transmit().unwrap().len(), waiting);
+            link.transmitted(waiting - 1);
+            waiting = 1;
+        }
+    });
+    assert!(info.bytes_max < 64 << 10, "{} bytes", info.bytes_max);
+}
+
+#[test]
 fn what_is_no_zmtp_3_without_security_is_refused_at_its_first_wrong_byte() {
     let mut version_2 = greeting();
     version_2[10] = 2;
