@@ -188,6 +188,10 @@ impl Frontend {
                     }
                     self.restart(conn, index);
                 }
+                if self.links.get(conn).is_some_and(|(link, _)| !link.is_read()) {
+                    self.drop_link(conn, Socket::Handshake, LinkError::NotReading);
+                    return Ok(());
+                }
                 self.links.send(conn, &self.init);
                 Progress::Greeted
             }

@@ -152,6 +152,11 @@ impl Link {
         self.push(0, payload);
     }
 
+    /// Whether the peer takes what it is sent: no more than 64 KiB wait.
+    pub(crate) fn is_read(&self) -> bool {
+        self.waiting() <= MAX_WAITING
+    }
+
     fn waiting(&self) -> usize {
         self.out.len() - self.sent
     }

@@ -141,6 +141,15 @@ fn pings_of_who_does_not_read_take_bounded_memory_and_end_its_connection() {
 }
 
 #[test]
+fn hellos_of_who_does_not_read_take_bounded_memory_and_end_its_connection() {
+    let mut config = config(1);
+    config.restarts = true;
+    config.init.parallel_config.push("key", "x".repeat(100_000));
+    let (_, peak, is_closed) = flood(World::new(config), &dealer(0), &hello(), 1000);
+    assert!(is_closed && peak < 4 << 20, "{peak} bytes");
+}
+
+#[test]
 fn a_long_init_does_not_make_a_ping_a_fault() {
     let mut config = config(1);
     config.init.parallel_config.push("key", "x".repeat(1_000_000));
