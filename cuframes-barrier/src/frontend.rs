@@ -64,6 +64,8 @@ pub struct Frontend {
     links: Links<Peer>,
     /// Registrations that came before everybody was ready.
     held: VecDeque<Held>,
+    /// How many of them are of ids that are not expected.
+    held_of_strangers: u8,
     events: VecDeque<FrontendEvent>,
     state: State,
 }
@@ -74,8 +76,6 @@ struct Peer {
     socket: Socket,
     /// Who said something on it that was as it should be.
     index: Option<u16>,
-    /// How many registrations of it are held.
-    held: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,6 +127,7 @@ impl Frontend {
             roll: Roll::new(first..=last),
             links: Links::new(),
             held: VecDeque::new(),
+            held_of_strangers: 0,
             events: VecDeque::new(),
             state: State::Waiting,
         })
@@ -227,13 +228,24 @@ impl Frontend {
     /// A message on the input socket.
     fn register(&mut self, now: Instant, conn: ConnId, message: &Message) -> Result<(), Fault> {
         let Some((link, _)) = self.links.get(conn) else { return Ok(()) };
-        let identity = link.peer().into();
-        // One more than is right, so that it is seen that there are too many. The original has no bound.
-        let Some(peer) = self.links.what_mut(conn).filter(|peer| peer.held < 2) else { return Ok(()) };
-        peer.held += 1;
+        let identity: Vec<u8> = link.peer().into();
+        // A second one of an id is a fault already, whatever it says: those after it can't change what comes of it.
+        let held = self.held_of(&identity);
+        if *held >= 2 {
+            return Ok(());
+        }
+        *held += 1;
         let registration = Registration::decode(&message.payload);
         self.held.push_back(Held { conn, identity, frames: message.frames, registration });
         self.look_at_held(now)
+    }
+
+    /// How many registrations of this id are held; ids that are not expected count as one.
+    fn held_of(&mut self, identity: &[u8]) -> &mut u8 {
+        match index_of(identity).and_then(|index| self.roll.get(index)) {
+            Some(entry) => &mut entry.held,
+            None => &mut self.held_of_strangers,
+        }
     }
 
     /// Looks at the registrations, once everybody is ready.
@@ -241,9 +253,8 @@ impl Frontend {
         while self.roll.stage() == Some(Stage::Registration)
             && let Some(Held { conn, identity, frames, registration }) = self.held.pop_front()
         {
-            if let Some(peer) = self.links.what_mut(conn) {
-                peer.held = peer.held.saturating_sub(1);
-            }
+            let held = self.held_of(&identity);
+            *held = held.saturating_sub(1);
             let index = self.check_sender(Stage::Registration, &identity, frames)?;
             let registration =
                 registration.map_err(|error| Fault::Payload { stage: Stage::Registration, index, error })?;
@@ -281,8 +292,7 @@ impl Frontend {
         if frames != 1 {
             return Err(Fault::Frames { stage, identity: identity.into(), frames });
         }
-        let index = <[u8; 2]>::try_from(identity).map(u16::from_le_bytes);
-        let index = index.map_err(|_| Fault::Identity { stage, identity: identity.into() })?;
+        let index = index_of(identity).ok_or_else(|| Fault::Identity { stage, identity: identity.into() })?;
         let is_expected = index.checked_sub(self.first).is_some_and(|rank| rank < self.count);
         if is_expected { Ok(index) } else { Err(Fault::Unexpected { stage, index }) }
     }
@@ -397,7 +407,7 @@ impl Machine for Frontend {
             let silent = self.links.iter().find(|(_, peer)| peer.index.is_none()).map(|(conn, _)| conn);
             self.links.close(silent?);
         }
-        Some(self.links.accept(Link::new(socket.kind(), &[]), Peer { socket, index: None, held: 0 }))
+        Some(self.links.accept(Link::new(socket.kind(), &[]), Peer { socket, index: None }))
     }
 
     /// It connects to nobody.
@@ -467,6 +477,11 @@ impl Machine for Frontend {
             State::Over { until, .. } => self.links.has_closing().then_some(until),
         }
     }
+}
+
+/// The index that a routing id says.
+fn index_of(identity: &[u8]) -> Option<u16> {
+    identity.try_into().map(u16::from_le_bytes).ok()
 }
 
 /// How long the last words may take.

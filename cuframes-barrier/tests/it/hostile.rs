@@ -69,6 +69,29 @@ fn a_message_without_end_takes_the_memory_of_its_first_frame() {
 }
 
 #[test]
+fn registrations_of_connections_that_come_and_go_are_not_kept_without_bound() {
+    let mut world = World::new(config(2));
+    // A name makes them long.
+    let name = crate::bytes::map(&[("instance_id", &[&[0xda, 0x80, 0][..], &[b'n'; 0x8000]].concat())]);
+    let mut held = 0;
+    let info = measure(|| {
+        for n in 0..2000_u16 {
+            // Of one participant, of strangers, and of nobody.
+            let id = [0, n.max(2), u16::MAX][usize::from(n) % 3].to_le_bytes();
+            let id = if n % 7 == 0 { &b"strange"[..] } else { &id };
+            let input = [opening("DEALER", Some(id)), frame(0, &name)].concat();
+            let conn = world.frontend.handle_accepted(world.now, 1).unwrap();
+            world.frontend.handle_bytes(world.now, conn, &input);
+            world.frontend.handle_eof(world.now, conn);
+            while world.frontend.poll_action().is_some() {}
+            held += 1;
+        }
+    });
+    assert_eq!(held, 2000);
+    assert!(info.bytes_max < 1 << 20, "{} bytes", info.bytes_max);
+}
+
+#[test]
 fn everything_may_come_one_byte_at_a_time() {
     let mut world = World::new(config(1));
     let handshake = world.call(Socket::Handshake, b"");
