@@ -364,25 +364,42 @@ impl Frontend {
         }
     }
 
-    /// A connection is gone.
-    fn lose(&mut self, conn: ConnId) {
-        let Some(Peer { index: Some(index), .. }) = self.links.remove(conn) else { return };
+    /// A connection is gone. With restarts its participant is lost, if it was the one that it needed.
+    fn lose(&mut self, conn: ConnId, peer: &Peer) {
         if !self.restarts || self.is_over() {
             return;
         }
+        let mut index = peer.index;
+        // What was registered on it does not count any more.
+        while let Some(at) = self.held.iter().position(|held| held.conn == conn)
+            && let Some(Held { identity, .. }) = self.held.remove(at)
+        {
+            let held = self.held_of(&identity);
+            *held = held.saturating_sub(1);
+            index = index.or_else(|| index_of(&identity));
+        }
+        let Some(index) = index else { return };
         let Some(entry) = self.roll.get(index) else { return };
-        let needed = if entry.reached == Progress::Registered { entry.input } else { entry.handshake };
-        if needed == Some(conn) && !mem::replace(&mut entry.is_lost, true) {
+        let needed = match entry.reached {
+            Progress::Registered => entry.input,
+            // It has said all that it has to say there.
+            _ if entry.held > 0 => return,
+            _ => entry.handshake,
+        };
+        if needed.is_some_and(|needed| self.links.get(needed).is_none())
+            && !mem::replace(&mut entry.is_lost, true)
+        {
             self.events.push_back(FrontendEvent::Progress { index, progress: Progress::Lost });
         }
     }
 
     fn drop_link(&mut self, conn: ConnId, socket: Socket, error: LinkError) {
-        self.links.close(conn);
+        let Some(peer) = self.links.close(conn) else { return };
         // Strangers do not fill the queue, and nothing comes after the end.
         if !self.is_over() && self.events.len() < MAX_EVENTS {
             self.events.push_back(FrontendEvent::Dropped { socket, error });
         }
+        self.lose(conn, &peer);
     }
 
     /// How many connections there may be: each participant has three, and may be there twice for a moment.
@@ -439,7 +456,9 @@ impl Machine for Frontend {
 
     fn handle_eof(&mut self, now: Instant, conn: ConnId) {
         self.handle_timeout(now);
-        self.lose(conn);
+        if let Some(peer) = self.links.remove(conn) {
+            self.lose(conn, &peer);
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {

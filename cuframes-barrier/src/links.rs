@@ -70,10 +70,10 @@ impl<T> Links<T> {
     }
 
     /// Closes a connection at once.
-    pub(crate) fn close(&mut self, conn: ConnId) {
-        if self.all.remove(&conn).is_some() {
-            self.actions.push_back(Action::Close(conn));
-        }
+    pub(crate) fn close(&mut self, conn: ConnId) -> Option<T> {
+        let what = self.remove(conn)?;
+        self.actions.push_back(Action::Close(conn));
+        Some(what)
     }
 
     /// Closes a connection when everything is sent.

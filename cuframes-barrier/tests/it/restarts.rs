@@ -108,6 +108,67 @@ fn who_is_lost_has_to_come_back() {
 }
 
 #[test]
+fn a_connection_that_is_closed_for_what_it_sent_is_lost_too() {
+    let mut world = World::new(with_restarts(1));
+    let handshake = world.call(Socket::Handshake, &[dealer(0), hello(), ready()].concat());
+    world.say(handshake, &[0xff]);
+    assert!(world.is_closed(handshake));
+    assert_eq!(progress(&world, 0), Progress::Lost);
+    let told = &world.events[world.events.len() - 2..];
+    assert!(matches!(told[0], FrontendEvent::Dropped { socket: Socket::Handshake, .. }));
+    assert_eq!(told[1], FrontendEvent::Progress { index: 0, progress: Progress::Lost });
+}
+
+#[test]
+fn what_the_dead_one_had_registered_does_not_count() {
+    for lives_on in [false, true] {
+        let mut world = World::new(with_restarts(2));
+        world.call(Socket::Handshake, &[dealer(0), hello(), ready()].concat());
+        let input = world.call(Socket::Input, &[dealer(0), registration(0, 2)].concat());
+        if lives_on {
+            // Its end is not seen before it says HELLO again.
+            world.call(Socket::Handshake, &[dealer(0), hello(), ready()].concat());
+            assert!(world.is_closed(input));
+        } else {
+            world.hang_up(input);
+        }
+        world.call(Socket::Handshake, &[dealer(1), hello(), ready()].concat());
+        assert_eq!(world.frontend.stage(), Some(Stage::Registration));
+        assert_eq!(progress(&world, 0), Progress::Ready);
+        for index in 0..2 {
+            let rank = u8::try_from(index).unwrap();
+            world.call(Socket::Input, &[dealer(index), registration(rank, 2)].concat());
+        }
+        assert_eq!(world.indices(), [0, 1]);
+    }
+}
+
+#[test]
+fn a_faulty_registration_of_the_dead_one_does_not_count_either() {
+    let mut world = World::new(with_restarts(2));
+    let input = world.call(Socket::Input, &[dealer(0), registration(7, 2), registration(8, 2)].concat());
+    world.hang_up(input);
+    for rank in 0..2 {
+        world.join(rank, rank, 2);
+    }
+    world.run();
+    assert_eq!(world.indices(), [0, 1]);
+}
+
+#[test]
+fn who_has_registered_may_close_the_handshake_connection() {
+    // As the original participant does, while others are not ready yet.
+    let mut world = World::new(with_restarts(2));
+    let handshake = world.call(Socket::Handshake, &[dealer(0), hello(), ready()].concat());
+    let input = world.call(Socket::Input, &[dealer(0), registration(0, 2)].concat());
+    world.hang_up(handshake);
+    assert_eq!(progress(&world, 0), Progress::Ready);
+    // Without that registration it is lost.
+    world.hang_up(input);
+    assert_eq!(progress(&world, 0), Progress::Lost);
+}
+
+#[test]
 fn the_connection_of_hello_is_needed_no_longer_when_ready_came_on_another() {
     let mut world = World::new(with_restarts(1));
     let hello = world.call(Socket::Handshake, &[dealer(0), hello()].concat());
