@@ -302,10 +302,10 @@ impl Frontend {
         let Some(entry) = self.roll.get(index) else { return };
         entry.reached = progress;
         entry.is_lost = false;
-        if progress == Progress::Registered {
-            entry.input = Some(conn);
-        } else {
-            entry.handshake = Some(conn);
+        let place = if progress == Progress::Registered { &mut entry.input } else { &mut entry.handshake };
+        // One on which it said something before is not needed any more.
+        if let Some(peer) = place.replace(conn).and_then(|old| self.links.what_mut(old)) {
+            peer.index = None;
         }
         if let Some(peer) = self.links.what_mut(conn) {
             peer.index = Some(index);
@@ -402,16 +402,32 @@ impl Frontend {
         self.lose(conn, &peer);
     }
 
-    /// How many connections there may be: each participant has three, and may be there twice for a moment.
+    /// How many connections a socket may have: each participant has one, and may be there twice for a moment.
     fn max_links(&self) -> usize {
-        STRANGERS + 6 * usize::from(self.count)
+        STRANGERS + 2 * usize::from(self.count)
+    }
+
+    /// The oldest connection to this socket on which nobody has said anything. What only connects goes before what speaks
+    /// ZMTP, as the output connections of participants do, which never say more; but a few of it have time to do so.
+    fn silent(&self, socket: Socket) -> Option<ConnId> {
+        let silent = || {
+            self.links.iter().filter(move |(conn, peer)| {
+                peer.socket == socket
+                    && peer.index.is_none()
+                    && self.held.iter().all(|held| held.conn != *conn)
+            })
+        };
+        let is_open = |conn| self.links.get(conn).is_some_and(|(link, _)| link.is_open());
+        let mut not_open = silent().map(|(conn, _)| conn).filter(|conn| !is_open(*conn));
+        let oldest = not_open.next();
+        if not_open.count() >= STRANGERS / 2 { oldest } else { silent().map(|(conn, _)| conn).next() }
     }
 }
 
 impl Machine for Frontend {
     type Event = FrontendEvent;
 
-    /// When there are too many connections, the oldest on which nobody has said anything makes room.
+    /// When a socket has too many connections, one on which nobody has said anything makes room.
     fn handle_accepted(&mut self, now: Instant, listener: usize) -> Option<ConnId> {
         self.handle_timeout(now);
         let socket = *Socket::ALL.get(listener)?;
@@ -420,9 +436,8 @@ impl Machine for Frontend {
             State::Over { failed: false, .. } if socket != Socket::Handshake => {}
             State::Over { .. } => return None,
         }
-        if self.links.len() >= self.max_links() {
-            let silent = self.links.iter().find(|(_, peer)| peer.index.is_none()).map(|(conn, _)| conn);
-            self.links.close(silent?);
+        if self.links.iter().filter(|(_, peer)| peer.socket == socket).count() >= self.max_links() {
+            self.links.close(self.silent(socket)?);
         }
         Some(self.links.accept(Link::new(socket.kind(), &[]), Peer { socket, index: None }))
     }
@@ -505,7 +520,7 @@ fn index_of(identity: &[u8]) -> Option<u16> {
 
 /// How long the last words may take.
 const LINGER: Duration = Duration::from_secs(1);
-/// Connections of nobody knows whom.
+/// Connections of nobody knows whom, at each socket.
 const STRANGERS: usize = 64;
 /// Events that strangers may cause before one is taken.
 const MAX_EVENTS: usize = 64;

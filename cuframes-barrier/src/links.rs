@@ -91,10 +91,6 @@ impl<T> Links<T> {
         self.all.remove(&conn).map(|entry| entry.what)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
-    }
-
     pub(crate) fn get(&self, conn: ConnId) -> Option<(&Link, &T)> {
         self.all.get(&conn).map(|entry| (&entry.link, &entry.what))
     }

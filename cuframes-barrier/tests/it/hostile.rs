@@ -69,6 +69,51 @@ fn a_message_without_end_takes_the_memory_of_its_first_frame() {
 }
 
 #[test]
+fn ten_thousand_silent_connections_keep_nobody_out() {
+    // Silent from the start, after the greeting, and after READY.
+    for (silent, socket) in [
+        (vec![], Socket::Handshake),
+        (greeting(), Socket::Input),
+        (vec![], Socket::Output),
+        (dealer(0), Socket::Handshake),
+        (dealer(1), Socket::Input),
+    ] {
+        let mut world = World::new(config(2));
+        let early = world.join(0, 0, 2);
+        world.run();
+        world.flood(socket, &silent, 10_000);
+        // Two participants may be there twice, and 64 strangers.
+        let (others, most) = (world.connections_of(early), 64 + 2 * 2);
+        assert!((60..=others + most).contains(&world.connections()), "{}", world.connections());
+        let late = world.join(1, 1, 2);
+        world.run();
+        assert_eq!(world.indices(), [0, 1]);
+        for participant in [early, late] {
+            assert_eq!(world.is_in(participant), Some(false), "{silent:?}");
+            // Those to the input and the output socket.
+            assert_eq!(world.connections_of(participant), 2);
+        }
+        assert!(world.events.iter().all(|event| !matches!(event, FrontendEvent::Dropped { .. })));
+    }
+}
+
+#[test]
+fn participants_that_wait_for_the_others_are_not_thrown_out_by_silent_connections() {
+    let mut config = config(2);
+    config.notices = true;
+    let mut world = World::new(config);
+    let early = world.join(0, 0, 2);
+    world.run();
+    for socket in [Socket::Output, Socket::Input, Socket::Handshake] {
+        world.flood(socket, b"", 1000);
+    }
+    assert_eq!(world.participants[early].events.len(), 1, "{:?}", world.participants[early].events);
+    world.join(1, 1, 2);
+    world.run();
+    assert_eq!(world.is_in(early), Some(true));
+}
+
+#[test]
 fn registrations_of_connections_that_come_and_go_are_not_kept_without_bound() {
     let mut world = World::new(config(2));
     // A name makes them long.
