@@ -298,7 +298,11 @@ impl Machine for Participant {
             let Some((_, to)) = self.links.get(conn) else { return };
             let to = *to;
             match self.links.receive(conn, &mut bytes) {
-                Ok(Some(message)) => self.message(now, to, &message),
+                Ok(Some(message)) => {
+                    // READY may have come in the same piece.
+                    self.look(now);
+                    self.message(now, to, &message);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     self.links.close(conn);

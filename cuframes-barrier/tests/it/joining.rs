@@ -299,3 +299,12 @@ fn what_an_original_frontend_says_after_init_says_nothing() {
     assert_eq!(solo.events.len(), 2);
     assert!(solo.machine.handle_accepted(solo.now, 0).is_none());
 }
+
+#[test]
+fn an_init_that_comes_together_with_ready_of_the_frontend_is_read() {
+    let mut solo = Solo::new();
+    solo.connect(HANDSHAKE);
+    solo.feed(HANDSHAKE, &[opening("ROUTER", None), init(false)].concat());
+    assert_eq!(solo.machine.stage(), Some(JoinStage::Prepare));
+    assert_eq!(solo.sent(HANDSHAKE), [dealer(5), hello()].concat());
+}

@@ -254,6 +254,24 @@ proptest! {
     }
 
     #[test]
+    fn a_participant_tells_and_sends_the_same_however_the_stream_is_cut(
+        words in vec(words(0, 0), 0..6),
+        marked: bool,
+        pieces in vec(1..90_usize, 1..10),
+    ) {
+        let stream = [opening("ROUTER", None), init(marked), words.concat()].concat();
+        let run = |pieces: &[usize]| {
+            let mut participant =
+                Participant::new(Instant::ZERO, ParticipantConfig::new(0, HANDSHAKE, TIMEOUT));
+            let Some(Action::Connect { conn, .. }) = participant.poll_action() else { panic!("no attempt") };
+            participant.handle_connected(Instant::ZERO, conn);
+            feed(&mut participant, &[(conn, &stream)], pieces)
+        };
+        let (cut, whole) = (run(&pieces), run(&[usize::MAX]));
+        prop_assert!(cut.is_like(&whole), "{cut:?}\n{whole:?}");
+    }
+
+    #[test]
     fn any_interleaving_of_participants_ends_with_everybody_there_once(
         notices: bool,
         restarts: bool,
