@@ -16,35 +16,12 @@ use cuframes_core::streams::{Action, ConnId, Machine};
 use crate::config::{ConfigError, FrontendConfig};
 use crate::event::{FrontendEvent, Registered};
 use crate::fault::{Fault, Stage};
+use crate::held::{Held, index_of};
 use crate::links::Links;
 use crate::message::{MARK, Notice, Registration, Status};
-use crate::msgpack::DecodeError;
 use crate::roll::{Progress, Roll};
-use crate::zmtp::{Link, LinkError, MAX_PAYLOAD, Message, SocketType};
-
-/// The sockets on which a frontend listens; the number of one is that of its listener.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[non_exhaustive]
-pub enum Socket {
-    /// ROUTER: HELLO, INIT, READY.
-    Handshake,
-    /// ROUTER: registrations.
-    Input,
-    /// PULL: the results of the participants. What comes is not kept.
-    Output,
-}
-
-impl Socket {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Handshake, Self::Input, Self::Output];
-
-    const fn kind(self) -> SocketType {
-        match self {
-            Self::Handshake | Self::Input => SocketType::Router,
-            Self::Output => SocketType::Pull,
-        }
-    }
-}
+use crate::socket::Socket;
+use crate::zmtp::{Link, LinkError, MAX_PAYLOAD, Message};
 
 /// The side that waits. See [`Machine`] for how it is driven; its listeners are those of [`Socket`].
 ///
@@ -86,15 +63,6 @@ enum State {
         until: Instant,
         failed: bool,
     },
-}
-
-/// A message on the input socket, as far as it could be read.
-#[derive(Debug)]
-struct Held {
-    conn: ConnId,
-    identity: Vec<u8>,
-    frames: usize,
-    registration: Result<Registration, DecodeError>,
 }
 
 impl Frontend {
@@ -511,11 +479,6 @@ impl Machine for Frontend {
             State::Over { until, .. } => self.links.has_closing().then_some(until),
         }
     }
-}
-
-/// The index that a routing id says.
-fn index_of(identity: &[u8]) -> Option<u16> {
-    identity.try_into().map(u16::from_le_bytes).ok()
 }
 
 /// How long the last words may take.
