@@ -48,6 +48,8 @@ pub enum ConfigError {
         /// How many.
         count: u16,
     },
+    /// INIT has the key `cuframes` in its `parallel_config`, but [notices](FrontendConfig::notices) are off.
+    Mark,
     /// An INIT of more than 1 MiB.
     InitTooLong {
         /// Its length in bytes.
@@ -61,6 +63,9 @@ impl fmt::Display for ConfigError {
             Self::Nobody => f.write_str("a start needs one participant at least"),
             Self::Indices { first, count } => {
                 write!(f, "{count} participants from index {first} on go beyond index 65535")
+            }
+            Self::Mark => {
+                f.write_str("INIT has the key \"cuframes\", which says that notices are on, but they are off")
             }
             Self::InitTooLong { len } => write!(f, "INIT has {len} bytes, at most {MAX_PAYLOAD} can be sent"),
         }

@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use crate::fault::Fault;
-use crate::frontend::Socket;
 use crate::message::Registration;
 use crate::roll::Progress;
+use crate::socket::Socket;
 use crate::zmtp::LinkError;
 
 /// What a frontend tells.

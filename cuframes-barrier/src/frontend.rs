@@ -16,40 +16,18 @@ use cuframes_core::streams::{Action, ConnId, Machine};
 use crate::config::{ConfigError, FrontendConfig};
 use crate::event::{FrontendEvent, Registered};
 use crate::fault::{Fault, Stage};
+use crate::held::{Held, index_of};
 use crate::links::Links;
 use crate::message::{MARK, Notice, Registration, Status};
-use crate::msgpack::DecodeError;
 use crate::roll::{Progress, Roll};
-use crate::zmtp::{Link, LinkError, MAX_PAYLOAD, Message, SocketType};
-
-/// The sockets on which a frontend listens; the number of one is that of its listener.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[non_exhaustive]
-pub enum Socket {
-    /// ROUTER: HELLO, INIT, READY.
-    Handshake,
-    /// ROUTER: registrations.
-    Input,
-    /// PULL: the results of the participants. What comes is not kept.
-    Output,
-}
-
-impl Socket {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Handshake, Self::Input, Self::Output];
-
-    const fn kind(self) -> SocketType {
-        match self {
-            Self::Handshake | Self::Input => SocketType::Router,
-            Self::Output => SocketType::Pull,
-        }
-    }
-}
+use crate::socket::Socket;
+use crate::zmtp::{Link, LinkError, MAX_PAYLOAD, Message};
 
 /// The side that waits. See [`Machine`] for how it is driven; its listeners are those of [`Socket`].
 ///
 /// Once it is over, the handshake socket is closed, as soon as those who are to hear how it ended were sent that (they have
-/// a second). After a start the other connections stay until the frontend is dropped; after a failure they end, too.
+/// a second). After a start the other connections stay until the frontend is dropped, and more are let in: the last
+/// registration may come before the output connection of who sent it. After a failure all connections end.
 #[derive(Debug)]
 pub struct Frontend {
     first: u16,
@@ -63,6 +41,8 @@ pub struct Frontend {
     links: Links<Peer>,
     /// Registrations that came before everybody was ready.
     held: VecDeque<Held>,
+    /// How many of them are of ids that are not expected.
+    held_of_strangers: u8,
     events: VecDeque<FrontendEvent>,
     state: State,
 }
@@ -73,8 +53,6 @@ struct Peer {
     socket: Socket,
     /// Who said something on it that was as it should be.
     index: Option<u16>,
-    /// How many registrations of it are held.
-    held: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,29 +61,24 @@ enum State {
     /// It is over; connections on which something is left to send are closed then.
     Over {
         until: Instant,
+        failed: bool,
     },
-}
-
-/// A message on the input socket, as far as it could be read.
-#[derive(Debug)]
-struct Held {
-    conn: ConnId,
-    identity: Vec<u8>,
-    frames: usize,
-    registration: Result<Registration, DecodeError>,
 }
 
 impl Frontend {
     /// A frontend that waits from `now` on.
     ///
     /// # Errors
-    /// If nobody is expected, indices are beyond 65535, or INIT is too long.
+    /// If nobody is expected, indices are beyond 65535, or INIT is too long or has a mark that is not true.
     pub fn new(now: Instant, config: FrontendConfig) -> Result<Self, ConfigError> {
         let FrontendConfig { first_index: first, count, timeout, mut init, restarts, notices } = config;
         let last = count.checked_sub(1).ok_or(ConfigError::Nobody)?;
         let last = first.checked_add(last).ok_or(ConfigError::Indices { first, count })?;
-        if notices && !init.is_marked() {
-            init.parallel_config.push(MARK, 1);
+        match (notices, init.is_marked()) {
+            (true, false) => init.parallel_config.push(MARK, 1),
+            // Participants would say words that are faults here.
+            (false, true) => return Err(ConfigError::Mark),
+            _ => {}
         }
         let init = init.encode();
         if init.len() > MAX_PAYLOAD {
@@ -122,6 +95,7 @@ impl Frontend {
             roll: Roll::new(first..=last),
             links: Links::new(),
             held: VecDeque::new(),
+            held_of_strangers: 0,
             events: VecDeque::new(),
             state: State::Waiting,
         })
@@ -183,6 +157,10 @@ impl Frontend {
                     }
                     self.restart(conn, index);
                 }
+                if self.links.get(conn).is_some_and(|(link, _)| !link.is_read()) {
+                    self.drop_link(conn, Socket::Handshake, LinkError::NotReading);
+                    return Ok(());
+                }
                 self.links.send(conn, &self.init);
                 Progress::Greeted
             }
@@ -218,13 +196,24 @@ impl Frontend {
     /// A message on the input socket.
     fn register(&mut self, now: Instant, conn: ConnId, message: &Message) -> Result<(), Fault> {
         let Some((link, _)) = self.links.get(conn) else { return Ok(()) };
-        let identity = link.peer().into();
-        // One more than is right, so that it is seen that there are too many. The original has no bound.
-        let Some(peer) = self.links.what_mut(conn).filter(|peer| peer.held < 2) else { return Ok(()) };
-        peer.held += 1;
+        let identity: Vec<u8> = link.peer().into();
+        // A second one of an id is a fault already, whatever it says: those after it can't change what comes of it.
+        let held = self.held_of(&identity);
+        if *held >= 2 {
+            return Ok(());
+        }
+        *held += 1;
         let registration = Registration::decode(&message.payload);
         self.held.push_back(Held { conn, identity, frames: message.frames, registration });
         self.look_at_held(now)
+    }
+
+    /// How many registrations of this id are held; ids that are not expected count as one.
+    fn held_of(&mut self, identity: &[u8]) -> &mut u8 {
+        match index_of(identity).and_then(|index| self.roll.get(index)) {
+            Some(entry) => &mut entry.held,
+            None => &mut self.held_of_strangers,
+        }
     }
 
     /// Looks at the registrations, once everybody is ready.
@@ -232,9 +221,8 @@ impl Frontend {
         while self.roll.stage() == Some(Stage::Registration)
             && let Some(Held { conn, identity, frames, registration }) = self.held.pop_front()
         {
-            if let Some(peer) = self.links.what_mut(conn) {
-                peer.held = peer.held.saturating_sub(1);
-            }
+            let held = self.held_of(&identity);
+            *held = held.saturating_sub(1);
             let index = self.check_sender(Stage::Registration, &identity, frames)?;
             let registration =
                 registration.map_err(|error| Fault::Payload { stage: Stage::Registration, index, error })?;
@@ -272,8 +260,7 @@ impl Frontend {
         if frames != 1 {
             return Err(Fault::Frames { stage, identity: identity.into(), frames });
         }
-        let index = <[u8; 2]>::try_from(identity).map(u16::from_le_bytes);
-        let index = index.map_err(|_| Fault::Identity { stage, identity: identity.into() })?;
+        let index = index_of(identity).ok_or_else(|| Fault::Identity { stage, identity: identity.into() })?;
         let is_expected = index.checked_sub(self.first).is_some_and(|rank| rank < self.count);
         if is_expected { Ok(index) } else { Err(Fault::Unexpected { stage, index }) }
     }
@@ -283,10 +270,10 @@ impl Frontend {
         let Some(entry) = self.roll.get(index) else { return };
         entry.reached = progress;
         entry.is_lost = false;
-        if progress == Progress::Registered {
-            entry.input = Some(conn);
-        } else {
-            entry.handshake = Some(conn);
+        let place = if progress == Progress::Registered { &mut entry.input } else { &mut entry.handshake };
+        // One on which it said something before is not needed any more.
+        if let Some(peer) = place.replace(conn).and_then(|old| self.links.what_mut(old)) {
+            peer.index = None;
         }
         if let Some(peer) = self.links.what_mut(conn) {
             peer.index = Some(index);
@@ -329,9 +316,9 @@ impl Frontend {
         }
     }
 
-    /// Says how it ended to those who understand it, and closes the handshake socket, or all.
-    fn end(&mut self, now: Instant, notice: &Notice, all: bool) {
-        self.state = State::Over { until: now + LINGER };
+    /// Says how it ended to those who understand it, and closes the handshake socket, or all if it failed.
+    fn end(&mut self, now: Instant, notice: &Notice, failed: bool) {
+        self.state = State::Over { until: now + LINGER, failed };
         self.held.clear();
         let notice = notice.encode();
         for entry in self.roll.iter().filter(|entry| entry.knows) {
@@ -339,54 +326,88 @@ impl Frontend {
                 self.links.send(conn, &notice);
             }
         }
-        let over = self.links.iter().filter(|(_, peer)| all || peer.socket == Socket::Handshake);
+        let over = self.links.iter().filter(|(_, peer)| failed || peer.socket == Socket::Handshake);
         for conn in over.map(|(conn, _)| conn).collect::<Vec<_>>() {
             self.links.close_when_sent(conn);
         }
     }
 
-    /// A connection is gone.
-    fn lose(&mut self, conn: ConnId) {
-        let Some(Peer { index: Some(index), .. }) = self.links.remove(conn) else { return };
+    /// A connection is gone. With restarts its participant is lost, if it was the one that it needed.
+    fn lose(&mut self, conn: ConnId, peer: &Peer) {
         if !self.restarts || self.is_over() {
             return;
         }
+        let mut index = peer.index;
+        // What was registered on it does not count any more.
+        while let Some(at) = self.held.iter().position(|held| held.conn == conn)
+            && let Some(Held { identity, .. }) = self.held.remove(at)
+        {
+            let held = self.held_of(&identity);
+            *held = held.saturating_sub(1);
+            index = index.or_else(|| index_of(&identity));
+        }
+        let Some(index) = index else { return };
         let Some(entry) = self.roll.get(index) else { return };
-        let needed = if entry.reached == Progress::Registered { entry.input } else { entry.handshake };
-        if needed == Some(conn) && !mem::replace(&mut entry.is_lost, true) {
+        let needed = match entry.reached {
+            Progress::Registered => entry.input,
+            // It has said all that it has to say there.
+            _ if entry.held > 0 => return,
+            _ => entry.handshake,
+        };
+        if needed.is_some_and(|needed| self.links.get(needed).is_none())
+            && !mem::replace(&mut entry.is_lost, true)
+        {
             self.events.push_back(FrontendEvent::Progress { index, progress: Progress::Lost });
         }
     }
 
     fn drop_link(&mut self, conn: ConnId, socket: Socket, error: LinkError) {
-        self.links.close(conn);
-        // Strangers do not fill the queue.
-        if self.events.len() < MAX_EVENTS {
+        let Some(peer) = self.links.close(conn) else { return };
+        // Strangers do not fill the queue, and nothing comes after the end.
+        if !self.is_over() && self.events.len() < MAX_EVENTS {
             self.events.push_back(FrontendEvent::Dropped { socket, error });
         }
+        self.lose(conn, &peer);
     }
 
-    /// How many connections there may be: each participant has three, and may be there twice for a moment.
+    /// How many connections a socket may have: each participant has one, and may be there twice for a moment.
     fn max_links(&self) -> usize {
-        STRANGERS + 6 * usize::from(self.count)
+        STRANGERS + 2 * usize::from(self.count)
+    }
+
+    /// The oldest connection to this socket on which nobody has said anything. What only connects goes before what speaks
+    /// ZMTP, as the output connections of participants do, which never say more; but a few of it have time to do so.
+    fn silent(&self, socket: Socket) -> Option<ConnId> {
+        let silent = || {
+            self.links.iter().filter(move |(conn, peer)| {
+                peer.socket == socket
+                    && peer.index.is_none()
+                    && self.held.iter().all(|held| held.conn != *conn)
+            })
+        };
+        let is_open = |conn| self.links.get(conn).is_some_and(|(link, _)| link.is_open());
+        let mut not_open = silent().map(|(conn, _)| conn).filter(|conn| !is_open(*conn));
+        let oldest = not_open.next();
+        if not_open.count() >= STRANGERS / 2 { oldest } else { silent().map(|(conn, _)| conn).next() }
     }
 }
 
 impl Machine for Frontend {
     type Event = FrontendEvent;
 
-    /// When there are too many connections, the oldest on which nobody has said anything makes room.
+    /// When a socket has too many connections, one on which nobody has said anything makes room.
     fn handle_accepted(&mut self, now: Instant, listener: usize) -> Option<ConnId> {
         self.handle_timeout(now);
         let socket = *Socket::ALL.get(listener)?;
-        if self.is_over() {
-            return None;
+        match self.state {
+            State::Waiting => {}
+            State::Over { failed: false, .. } if socket != Socket::Handshake => {}
+            State::Over { .. } => return None,
         }
-        if self.links.len() >= self.max_links() {
-            let silent = self.links.iter().find(|(_, peer)| peer.index.is_none()).map(|(conn, _)| conn);
-            self.links.close(silent?);
+        if self.links.iter().filter(|(_, peer)| peer.socket == socket).count() >= self.max_links() {
+            self.links.close(self.silent(socket)?);
         }
-        Some(self.links.accept(Link::new(socket.kind(), &[]), Peer { socket, index: None, held: 0 }))
+        Some(self.links.accept(Link::new(socket.kind(), &[]), Peer { socket, index: None }))
     }
 
     /// It connects to nobody.
@@ -418,7 +439,9 @@ impl Machine for Frontend {
 
     fn handle_eof(&mut self, now: Instant, conn: ConnId) {
         self.handle_timeout(now);
-        self.lose(conn);
+        if let Some(peer) = self.links.remove(conn) {
+            self.lose(conn, &peer);
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -429,7 +452,7 @@ impl Machine for Frontend {
                 let missing = self.roll.missing(stage);
                 self.fail(now, Fault::Timeout { stage, missing, after: self.timeout });
             }
-            State::Over { until } if now >= until => self.links.close_closing(),
+            State::Over { until, .. } if now >= until => self.links.close_closing(),
             _ => {}
         }
     }
@@ -453,14 +476,14 @@ impl Machine for Frontend {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Waiting => Some(self.deadline),
-            State::Over { until } => self.links.has_closing().then_some(until),
+            State::Over { until, .. } => self.links.has_closing().then_some(until),
         }
     }
 }
 
 /// How long the last words may take.
 const LINGER: Duration = Duration::from_secs(1);
-/// Connections of nobody knows whom.
+/// Connections of nobody knows whom, at each socket.
 const STRANGERS: usize = 64;
 /// Events that strangers may cause before one is taken.
 const MAX_EVENTS: usize = 64;

@@ -78,19 +78,22 @@ mod config;
 mod event;
 mod fault;
 mod frontend;
+mod held;
 mod links;
 pub mod message;
 pub mod msgpack;
 mod participant;
 mod roll;
+mod socket;
 pub mod zmtp;
 
 pub use config::{ConfigError, FrontendConfig};
 pub use event::{FrontendEvent, Registered};
 pub use fault::{Fault, JoinError, JoinStage, Stage};
-pub use frontend::{Frontend, Socket};
+pub use frontend::Frontend;
 pub use participant::{Participant, ParticipantConfig, ParticipantEvent};
 pub use roll::Progress;
+pub use socket::Socket;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -51,9 +51,12 @@ impl<T> Links<T> {
         self.announce(conn);
     }
 
-    /// Takes bytes from the front of `bytes` until a message is complete.
+    /// Takes bytes from the front of `bytes` until a message is complete, or all if nothing is read any more.
     pub(crate) fn receive(&mut self, conn: ConnId, bytes: &mut &[u8]) -> Result<Option<Message>, LinkError> {
-        let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) else { return Ok(None) };
+        let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) else {
+            *bytes = &[];
+            return Ok(None);
+        };
         let result = entry.link.receive(bytes);
         self.announce(conn);
         result
@@ -67,10 +70,10 @@ impl<T> Links<T> {
     }
 
     /// Closes a connection at once.
-    pub(crate) fn close(&mut self, conn: ConnId) {
-        if self.all.remove(&conn).is_some() {
-            self.actions.push_back(Action::Close(conn));
-        }
+    pub(crate) fn close(&mut self, conn: ConnId) -> Option<T> {
+        let what = self.remove(conn)?;
+        self.actions.push_back(Action::Close(conn));
+        Some(what)
     }
 
     /// Closes a connection when everything is sent.
@@ -86,10 +89,6 @@ impl<T> Links<T> {
     /// It is closed already.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<T> {
         self.all.remove(&conn).map(|entry| entry.what)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
     }
 
     pub(crate) fn get(&self, conn: ConnId) -> Option<(&Link, &T)> {

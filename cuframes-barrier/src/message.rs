@@ -129,8 +129,9 @@ impl Notice {
     /// Either: "the start is off", and why.
     pub(crate) const CANCEL: &str = "CANCEL";
 
+    /// A reason may name what a peer sent, or thousands of participants: a long one is cut, so that it arrives.
     pub(crate) fn new(word: &str, reason: Option<&str>) -> Self {
-        Self { status: word.into(), reason: reason.map(Into::into) }
+        Self { status: word.into(), reason: reason.map(|reason| cut(reason, MAX_REASON).into()) }
     }
 }
 
@@ -237,6 +238,14 @@ impl Default for Registration {
         Self::read(&mut Reader::new(&[0x80])).unwrap_or_else(|_| unreachable!("each field has a default"))
     }
 }
+
+/// As much of a text as `max` bytes hold.
+fn cut(text: &str, max: usize) -> &str {
+    (0..=max).rev().find_map(|end| text.get(..end.min(text.len()))).unwrap_or_default()
+}
+
+/// The longest reason that is sent, in bytes.
+const MAX_REASON: usize = 1024;
 
 /// The key in INIT's `parallel_config` that says that the frontend knows the words of [`Notice`].
 pub(crate) const MARK: &str = "cuframes";

@@ -118,7 +118,10 @@ impl Participant {
     /// Whether it is over, and the frontend was sent what it is to hear.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.state == State::Over && !self.links.has_closing()
+        let mut inputs = self.links.iter().filter(|(_, to)| **to == To::Input);
+        self.state == State::Over
+            && !self.links.has_closing()
+            && inputs.all(|(conn, _)| self.links.poll_transmit(conn).is_none())
     }
 
     /// Says READY and registers. Has no effect but after [`ParticipantEvent::Init`], and once.
@@ -268,8 +271,10 @@ impl Participant {
             self.pause = (pause * 2).min(LAST_PAUSE);
             return self.connect(to, self.address.clone(), pause);
         }
-        // A frontend that has all it needs says GO and closes everything; that connection may be the first to end here.
-        if to != To::Handshake && self.init.is_marked() && self.has_registered() {
+        // One that knows our words says GO and closes everything, and any of it may be the first to end here. The original
+        // says nothing and closes this socket when all are in, and the others, too, when the start failed.
+        let may_be_over = (to == To::Handshake) != self.init.is_marked();
+        if may_be_over && self.has_registered() {
             return;
         }
         self.fail(now, JoinError::Gone { stage });
@@ -295,7 +300,11 @@ impl Machine for Participant {
             let Some((_, to)) = self.links.get(conn) else { return };
             let to = *to;
             match self.links.receive(conn, &mut bytes) {
-                Ok(Some(message)) => self.message(now, to, &message),
+                Ok(Some(message)) => {
+                    // READY may have come in the same piece.
+                    self.look(now);
+                    self.message(now, to, &message);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     self.links.close(conn);

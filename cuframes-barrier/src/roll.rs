@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     /// It knows the words of the extension.
     pub(crate) knows: bool,
     pub(crate) registration: Option<Registration>,
+    /// How many of its registrations wait until everybody is ready.
+    pub(crate) held: u8,
 }
 
 impl Entry {
@@ -62,6 +64,7 @@ impl Entry {
             input: None,
             knows: false,
             registration: None,
+            held: 0,
         }
     }
 

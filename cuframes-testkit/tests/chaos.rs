@@ -1,6 +1,7 @@
 //! The checks of the fuzz targets, on random input.
 
 use cuframes_testkit::chaos;
+use cuframes_testkit::chaos::seeds::seeds;
 use cuframes_testkit::strategies::config;
 use cuframes_testkit::vectors::{names, vector};
 use proptest::collection::vec;
@@ -47,5 +48,31 @@ proptest! {
     #[test]
     fn a_subscriber_bears_any_input_in_any_order(data in vec(any::<u8>(), 0..2000)) {
         chaos::subscriber(&data);
+    }
+
+    #[test]
+    fn a_zmtp_stream_is_cut_into_the_same_messages_in_chunks_of_any_size(
+        start in select(seeds("zmtp")),
+        changes in vec((any::<Index>(), any::<u8>()), 0..4),
+        rest in vec(any::<u8>(), 0..100),
+    ) {
+        let mut data = [start.1, rest].concat();
+        changes.iter().for_each(|(at, byte)| *at.get_mut(&mut data) = *byte);
+        chaos::zmtp(&data);
+    }
+
+    #[test]
+    fn a_message_of_the_start_is_refused_or_reads_the_same_again(
+        start in select(seeds("start_message")),
+        changes in vec((any::<Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut data = start.1;
+        changes.iter().for_each(|(at, byte)| *at.get_mut(&mut data) = *byte);
+        chaos::start_message(&data);
+    }
+
+    #[test]
+    fn a_frontend_bears_any_peers(data in vec(any::<u8>(), 0..1000)) {
+        chaos::start_frontend(&data);
     }
 }

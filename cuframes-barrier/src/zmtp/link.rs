@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::decoder::{COMMAND, Decoder, Frame, write_header};
+use super::decoder::{COMMAND, Decoder, Frame, MAX_PAYLOAD, write_header};
 use super::{SocketType, greeting};
 
 /// A message as it arrived.
@@ -41,7 +41,7 @@ pub enum LinkError {
     },
     /// The peer closed it with this reason.
     Refused(Vec<u8>),
-    /// More than 64 KiB wait to be sent to a peer that does not read.
+    /// Too much waits to be sent to a peer that does not read.
     NotReading,
 }
 
@@ -64,7 +64,8 @@ impl core::error::Error for LinkError {}
 
 /// One ZMTP connection, from the greeting on: bytes in, messages out, and the other way round.
 ///
-/// It keeps one frame that is not complete, and at most [`MAX_PAYLOAD`](super::MAX_PAYLOAD) and 64 KiB to be sent.
+/// It keeps one frame that is not complete and the first of a message. What waits to be sent is bounded by who sends it; PONG
+/// is not added to more than [`MAX_PAYLOAD`] and 64 KiB.
 #[derive(Debug)]
 pub struct Link {
     ours: SocketType,
@@ -151,6 +152,15 @@ impl Link {
         self.push(0, payload);
     }
 
+    /// Whether the peer takes what it is sent: no more than 64 KiB wait.
+    pub(crate) fn is_read(&self) -> bool {
+        self.waiting() <= MAX_WAITING
+    }
+
+    fn waiting(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
     /// What to send next.
     #[must_use]
     pub fn poll_transmit(&self) -> Option<&[u8]> {
@@ -181,7 +191,8 @@ impl Link {
             // A time to live in two bytes, then a context that PONG repeats, of 16 bytes at most.
             b"PING" => {
                 rest = rest.get(2..).filter(|context| context.len() <= 16).ok_or(LinkError::Command)?;
-                if self.out.len() > MAX_WAITING {
+                // A long message may be on its way, and is no fault.
+                if self.waiting() > MAX_PAYLOAD + MAX_WAITING {
                     return Err(LinkError::NotReading);
                 }
                 let mut pong = Vec::from(*b"\x04PONG");
@@ -227,6 +238,11 @@ impl Link {
     }
 
     fn push(&mut self, flags: u8, body: &[u8]) {
+        // Who always leaves something unread does not make it grow.
+        if self.sent > self.out.len() / 2 {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
         write_header(&mut self.out, flags, body.len());
         self.out.extend(body);
     }
@@ -245,5 +261,5 @@ fn property(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend(value);
 }
 
-/// Bytes that may wait for a peer that keeps sending PING and does not read.
+/// Bytes that may wait for a peer before it has to read.
 const MAX_WAITING: usize = 64 << 10;

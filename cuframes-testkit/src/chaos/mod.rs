@@ -7,12 +7,15 @@ mod region;
 mod ring;
 pub mod seeds;
 mod session;
+mod start;
+mod start_seeds;
 
 pub use framing::framing;
 pub use hello::hello_resp;
 pub use region::region_header;
 pub use ring::ring_script;
 pub use session::{publisher, subscriber};
+pub use start::{start_frontend, start_message, zmtp};
 
 use cuframes_core::wire::meta::FrameMeta;
 
@@ -20,13 +23,16 @@ use cuframes_core::wire::meta::FrameMeta;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
     ("framing", framing),
     ("hello_resp", hello_resp),
     ("region_header", region_header),
     ("ring_script", ring_script),
     ("session_publisher", publisher),
     ("session_subscriber", subscriber),
+    ("start_frontend", start_frontend),
+    ("start_message", start_message),
+    ("zmtp", zmtp),
 ];
 
 /// Fuzz data as choices. A script that is over reads as zeros.

@@ -8,6 +8,7 @@ use cuframes_core::Format;
 use cuframes_core::wire::framing::HEADER_LEN;
 
 use super::session::MESSAGES;
+use super::start_seeds;
 use crate::vectors::{names, vector};
 
 /// The seeds of a fuzz target by their names.
@@ -30,6 +31,9 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             command(0),
             message("shutdown_normal"),
         ]),
+        "start_frontend" => start_seeds::start_frontend(),
+        "start_message" => start_seeds::start_message(),
+        "zmtp" => start_seeds::zmtp(),
         _ => panic!("no target {target:?}"),
     }
 }
