@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cuframes_core::Key;
-use cuframes_mio::{Liveness, Observer, Sighting, remove_leftovers};
+use cuframes_mio::{Error, Holder, Liveness, Observer, Sighting, remove_leftovers};
 use serde::Serialize;
 
 use crate::args::GcArgs;
@@ -26,6 +26,8 @@ struct Left {
     key: Key,
     /// Removed, or to be removed.
     files: Vec<PathBuf>,
+    /// Whether there is nothing that only the locks can tell; they are not asked in a dry run.
+    is_certain: bool,
     /// Why they were not.
     error: Option<String>,
 }
@@ -36,11 +38,22 @@ pub(crate) fn run(
     signals: &Signals,
     console: &Console,
 ) -> Result<(), Failure> {
-    let (sightings, troubles) = Observer::new(run_dir).streams();
-    let wanted = |sighting: &Sighting| args.keys.is_empty() || args.keys.contains(&sighting.key);
-    let is_left = |sighting: &Sighting| sighting.publisher == Liveness::Dead && sighting.foreign().is_none();
-    let left = sightings.iter().filter(|sighting| wanted(sighting) && is_left(sighting));
-    let streams: Vec<_> = left.map(|sighting| clear(sighting, args.dry_run, run_dir)).collect();
+    let observer = Observer::new(run_dir);
+    let (sightings, troubles) = observer.streams();
+    let mut left: Vec<_> = sightings.iter().filter_map(Left::of).collect();
+    for (key, files) in observer.unfinished() {
+        // It may have a socket, too.
+        if let Some(known) = left.iter_mut().find(|left| left.key == key) {
+            known.files.extend(files);
+            known.files.dedup();
+        } else {
+            left.push(Left { key, files, is_certain: false, error: None });
+        }
+    }
+    left.retain(|left| args.keys.is_empty() || args.keys.contains(&left.key));
+    left.sort_by(|one, other| one.key.cmp(&other.key));
+    let streams =
+        if args.dry_run { left } else { left.into_iter().filter_map(|left| left.removed(run_dir)).collect() };
     let failures = streams.iter().filter(|left| left.error.is_some()).count();
     let report = Report { is_dry_run: args.dry_run, streams };
     if args.json {
@@ -60,25 +73,43 @@ pub(crate) fn run(
     }
 }
 
-fn clear(sighting: &Sighting, is_dry_run: bool, run_dir: Option<&Path>) -> Left {
-    let key = sighting.key.clone();
-    if is_dry_run {
-        let lock = sighting.region.with_file_name(key.region_lock_file());
-        let files = sighting.socket.iter().chain([&sighting.region, &lock]).filter(|file| file.exists());
-        return Left { files: files.cloned().collect(), key, error: None };
-    }
-    // Whether it is dead is decided by the locks, not by what was seen.
-    match remove_leftovers(&key, run_dir) {
-        Ok(files) => Left { key, files, error: None },
-        Err(error) => Left { key, files: Vec::new(), error: Some(error.to_string()) },
-    }
-}
-
 impl Left {
+    /// What there is to remove of a stream, if its publisher is dead, or may be.
+    fn of(sighting: &Sighting) -> Option<Self> {
+        // One without an epoch takes no lock (D-13), so that nothing would tell whether it lives.
+        let takes_locks = || {
+            let snapshot = sighting.snapshot.as_ref().ok();
+            snapshot.and_then(|snapshot| snapshot.header().ok()).is_some_and(|header| header.epoch != 0)
+        };
+        let is_certain = match sighting.publisher {
+            Liveness::Dead if sighting.foreign().is_none() => true,
+            Liveness::Unknown if takes_locks() => false,
+            _ => return None,
+        };
+        let Sighting { key, socket, region, .. } = sighting;
+        let in_shm = [region.clone(), region.with_file_name(key.region_lock_file())];
+        let in_shm = in_shm.into_iter().filter(|path| path.symlink_metadata().is_ok());
+        let files = socket.clone().into_iter().chain(in_shm).collect();
+        Some(Self { key: key.clone(), files, is_certain, error: None })
+    }
+
+    /// Removes it, if the locks show that its publisher is dead, whatever was seen. `None` if they do not, or if somebody
+    /// else was faster.
+    fn removed(self, run_dir: Option<&Path>) -> Option<Self> {
+        let (files, error) = match remove_leftovers(&self.key, run_dir) {
+            Ok(files) if files.is_empty() => return None,
+            Ok(files) => (files, None),
+            Err(Error::AlreadyExists { holder, .. }) if !matches!(holder, Holder::Foreign(_)) => return None,
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        Some(Self { files, is_certain: true, error, ..self })
+    }
+
     fn lines(&self, is_dry_run: bool) -> Vec<String> {
-        let Self { key, files, error } = self;
+        let Self { key, files, is_certain, error } = self;
         let what = if is_dry_run { "would remove" } else { "removed" };
-        let removed = files.iter().map(|file| format!("{key}: {what} {}", file.display()));
+        let but = if *is_certain { "" } else { ", if its locks show that its publisher is dead" };
+        let removed = files.iter().map(|file| format!("{key}: {what} {}{but}", file.display()));
         removed.chain(error.iter().map(|error| format!("{key}: {error}"))).collect()
     }
 }

@@ -33,6 +33,10 @@ pub(crate) fn run(
     signals: &Signals,
     console: &Console,
 ) -> Result<(), Failure> {
+    if args.file.as_os_str() == "-" {
+        let why = "a recording goes into a file, not to standard output: its head is written last";
+        return Err(Failure::Usage(format!("{why}; a file of that name is ./-; see --help")));
+    }
     let mut progress = Progress::start(&args.report, console)?;
     // Before we wait for anybody.
     if !args.force && args.file.symlink_metadata().is_ok() {

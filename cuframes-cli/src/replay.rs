@@ -63,6 +63,9 @@ impl<'a> Player<'a> {
         let file = rustix::fs::open(&args.file, flags, Mode::empty()).map(File::from);
         let file =
             file.map_err(|error| failed!("can't open {name}: {}; check the path", io::Error::from(error)))?;
+        if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            return Err(failed!("can't replay {name}: it is not a regular file; copy it into one first"));
+        }
         let mut reader = Reader::open(file).map_err(|problem| failed!("can't replay {name}: {problem}"))?;
         if reader.next().map_err(|error| unreadable(args, &error))?.is_err() {
             return Err(failed!("can't replay {name}: it has no whole frame; record it again"));

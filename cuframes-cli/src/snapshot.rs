@@ -31,8 +31,8 @@ pub(crate) fn run(
     let shot = take(args, run_dir, signals)?;
     let file = encode(&shot)
         .map_err(|error| failed!("stream {}: can't write frame {} as PNG: {error}", args.key, shot.seq))?;
-    if args.out == Stream::Standard {
-        // Its reader may be slow, or gone for ever.
+    if !matches!(target, Target::File { .. }) {
+        // Its reader may be slow, or gone for ever, or never come.
         signals
             .insist_with(|| 1)
             .map_err(|error| failed!("can't handle signals: {error}; raise the limits (ulimit -u)"))?;

@@ -115,9 +115,17 @@ pub(crate) fn attach<B: View>(
     let (start, timeout) = (Instant::now(), timeout.unwrap_or(DEFAULT_TIMEOUT));
     loop {
         let left = timeout.saturating_sub(start.elapsed()).max(RETRY);
-        match builder.clone().timeout(left).connect_on(backend.clone()) {
-            Ok(subscriber) => return Ok(Some(subscriber)),
-            Err(Error::NotFound { .. }) if start.elapsed() < timeout => {
+        match builder.clone().timeout(left).start_on(backend.clone()) {
+            // A publisher that is stopped does not answer, and a signal is not to wait for it.
+            Ok(mut subscriber) => loop {
+                if subscriber.wait_until_ready(REFRESH).map_err(|error| failed!("{error}"))? {
+                    return Ok(Some(subscriber));
+                }
+                if signals.raised() {
+                    return Ok(None);
+                }
+            },
+            Err(Error::NotFound { .. } | Error::Busy { .. }) if start.elapsed() < timeout => {
                 if signals.wait(RETRY) {
                     return Ok(None);
                 }

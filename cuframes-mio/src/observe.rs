@@ -122,6 +122,32 @@ impl Observer {
         (sighting.socket.is_some() || !is_missing).then_some(sighting)
     }
 
+    /// What publishers have left that were killed while they started, by key: the lock of a region, and regions that were
+    /// never completed, where there is no region with its name. What is locked is no such thing: its publisher starts now.
+    /// As with [`Liveness::Unknown`], a lock in another pid namespace is not seen; [`remove_leftovers`] tries it.
+    ///
+    /// [`remove_leftovers`]: crate::remove_leftovers
+    #[must_use]
+    pub fn unfinished(&self) -> BTreeMap<Key, Vec<PathBuf>> {
+        let mut found: BTreeMap<Key, Vec<PathBuf>> = BTreeMap::new();
+        // `streams` tells of a directory that can't be listed.
+        for entry in fs::read_dir(&self.places.shm).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let parts = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('.'));
+            let Some((Ok(key), end)) = parts.map(|(key, end)| (key.parse::<Key>(), end)) else { continue };
+            if end == "lock" || end.starts_with("new") {
+                found.entry(key).or_default().push(entry.path());
+            }
+        }
+        let locks = Locks::read();
+        found.retain(|key, paths| {
+            paths.sort();
+            let has_region = fs::symlink_metadata(region_path(&self.places.shm, key)).is_ok();
+            !has_region && !paths.iter().any(|path| locks.is_held(path))
+        });
+        found
+    }
+
     fn sight(&self, key: Key, socket: Option<PathBuf>, locks: &Locks) -> Sighting {
         let region = region_path(&self.places.shm, &key);
         let metadata = fs::symlink_metadata(&region).ok();
@@ -177,9 +203,12 @@ fn sockets(dir: &RunDir) -> Result<Vec<(Key, PathBuf)>, Error> {
 fn regions(shm: &Path) -> Result<Vec<Key>, Error> {
     let entries = fs::read_dir(shm).map_err(|error| Error::io("list", shm, error))?;
     // A key has no dot in it, as locks and regions that are not complete yet have in their names.
-    let key = |name: &str| name.strip_prefix("cuframes-")?.parse::<Key>().ok();
+    let key = |name: &str| name.strip_prefix(PREFIX)?.parse::<Key>().ok();
     Ok(entries.filter_map(|entry| key(entry.ok()?.file_name().to_str()?)).collect())
 }
+
+/// How the names of all files of ours in `/dev/shm` begin (§1).
+const PREFIX: &str = "cuframes-";
 
 fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())

@@ -264,8 +264,9 @@ impl Hidden {
 }
 
 /// Removes what starters of this user left that were killed before their region got its name: what nobody has the lock
-/// of. If it can't be removed it only takes memory.
-fn remove_abandoned(shm: &Path, key: &Key, home: &Home) {
+/// of. If it can't be removed it only takes memory. Returns what is removed.
+fn remove_abandoned(shm: &Path, key: &Key, home: &Home) -> Vec<PathBuf> {
+    let mut removed = Vec::new();
     let prefix = hidden_prefix(key);
     let is_hidden = |path: &PathBuf| {
         path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with(&prefix))
@@ -276,10 +277,13 @@ fn remove_abandoned(shm: &Path, key: &Key, home: &Home) {
         let Ok(lock) = Locked::new(file, &path, key, home) else { continue };
         let is_ours = |metadata: &Metadata| metadata.is_file() && metadata.uid() == geteuid().as_raw();
         let metadata = lock.file.metadata();
-        if metadata.is_ok_and(|metadata| is_ours(&metadata) && Inode::of(&metadata).is_named(&path)) {
-            let _ = fs::remove_file(&path);
+        let is_left =
+            metadata.is_ok_and(|metadata| is_ours(&metadata) && Inode::of(&metadata).is_named(&path));
+        if is_left && fs::remove_file(&path).is_ok() {
+            removed.push(path);
         }
     }
+    removed
 }
 
 /// How the names of regions begin that are not complete yet. A key has no dot in it, so they are not those of another.

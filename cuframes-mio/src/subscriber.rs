@@ -298,6 +298,24 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         self.pursuit.key()
     }
 
+    /// Waits until it is [ready](Self::is_ready), for at most `timeout`, and answers whether it is: for one that was
+    /// [started](SubscriberBuilder::start) where something else may end the waiting, too.
+    ///
+    /// # Errors
+    /// As [`SubscriberBuilder::connect`].
+    pub fn wait_until_ready(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let end = clock::now() + timeout;
+        while !self.is_ready() {
+            let now = clock::now();
+            self.pursuit.go_on_or_end(now)?;
+            if end <= now {
+                return Ok(false);
+            }
+            self.sleep(now, end)?;
+        }
+        Ok(true)
+    }
+
     /// Waits until the first handshake is complete; its own deadlines end it. While there is nobody to shake hands with,
     /// `deadline` does.
     pub(crate) fn wait_ready(&mut self, deadline: Instant) -> Result<(), Error> {

@@ -6,13 +6,16 @@ use std::path::Path;
 
 use cuframes_mio::Observer;
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::Check;
 
 pub(super) fn checks(run_dir: Option<&Path>) -> Vec<Check> {
     let observer = Observer::new(run_dir);
-    let mut checks: Vec<_> = observer.run_dirs().map(directory).collect();
+    // Of several it is enough that one can be used.
+    let is_only = observer.run_dirs().count() == 1;
+    let mut checks: Vec<_> = observer.run_dirs().map(|path| directory(path, is_only)).collect();
     // Which of them is used depends on who can be trusted with them (D-14).
     let (_, troubles) = observer.streams();
     for trouble in troubles {
@@ -23,9 +26,14 @@ pub(super) fn checks(run_dir: Option<&Path>) -> Vec<Check> {
     checks
 }
 
-fn directory(path: &Path) -> Check {
+fn directory(path: &Path, is_only: bool) -> Check {
     let what = "run directory";
     let shown = path.display();
+    let room = LONGEST_SOCKET_PATH.saturating_sub(path.as_os_str().len() + "/.sock".len());
+    if room == 0 {
+        let found = format!("{shown} is too long for the path of a socket");
+        return Check::problem(what, found, "choose a shorter one with --run-dir");
+    }
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_dir() => {
             Check::problem(what, format!("{shown} is not a directory"), "choose another with --run-dir")
@@ -44,11 +52,22 @@ fn directory(path: &Path) -> Check {
                 },
             }
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Check::ok(what, format!("{shown} is not there yet"))
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match can_be_made(path) {
+            Err(error) if is_only => Check::problem(
+                what,
+                format!("{shown} is not there, and can't be made: {error}"),
+                "create the directory that it is to be in, or choose another with --run-dir",
+            ),
+            _ => Check::ok(what, format!("{shown} is not there yet")),
+        },
         Err(error) => Check::warning(what, format!("{shown}: {error}"), "choose another with --run-dir"),
     }
+}
+
+/// Whether a publisher would make it: it makes no directory but the last one.
+fn can_be_made(path: &Path) -> Result<(), Errno> {
+    let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or_else(|| Path::new("."));
+    accessat(CWD, parent, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
 }
 
 fn shm() -> Check {
@@ -87,3 +106,6 @@ fn descriptors() -> Check {
         _ => Check::ok(what, found),
     }
 }
+
+/// What the kernel allows, without the zero at its end.
+const LONGEST_SOCKET_PATH: usize = 107;

@@ -1,6 +1,7 @@
 //! A stream of our own, from end to end.
 
 use std::error::Error;
+use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,14 @@ use super::Check;
 pub(super) fn checks() -> Vec<Check> {
     let what = "a stream";
     let start = Instant::now();
-    vec![match try_out() {
+    let dir = match tempfile::Builder::new().prefix("cuframes-doctor-").tempdir() {
+        Ok(dir) => dir,
+        Err(error) => {
+            let found = format!("there is no directory to try it in: {error}");
+            return vec![Check::problem(what, found, "set TMPDIR to a directory that you may write")];
+        }
+    };
+    vec![match try_out(dir.path()) {
         Ok(()) => {
             Check::ok(what, format!("a frame went through host memory, all in {:.1?}", start.elapsed()))
         }
@@ -20,12 +28,11 @@ pub(super) fn checks() -> Vec<Check> {
     }]
 }
 
-fn try_out() -> Result<(), Box<dyn Error>> {
-    let dir = tempfile::Builder::new().prefix("cuframes-doctor-").tempdir()?;
+fn try_out(dir: &Path) -> Result<(), Box<dyn Error>> {
     let key: Key = format!("doctor-{}", process::id()).parse()?;
     let meta = FrameMeta::new(Format::GRAY8, 64, 64)?;
-    let mut publisher = Publisher::builder(key.clone(), meta).run_dir(dir.path()).create()?.serve()?;
-    let mut subscriber = Subscriber::builder(key).run_dir(dir.path()).connect()?;
+    let mut publisher = Publisher::builder(key.clone(), meta).run_dir(dir).create()?.serve()?;
+    let mut subscriber = Subscriber::builder(key).run_dir(dir).connect()?;
     let mut claim = publisher.claim()?;
     claim.bytes_mut().fill(MARK);
     claim.commit();

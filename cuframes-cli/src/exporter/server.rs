@@ -1,10 +1,11 @@
 //! The server: a few connections at a time, each for a limited time.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -14,8 +15,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::{self, JoinHandle};
 
 use super::Shown;
 use super::pictures::Pictures;
@@ -23,7 +26,7 @@ use super::pictures::Pictures;
 /// A server in a thread.
 pub(super) struct Server {
     stop: oneshot::Sender<Duration>,
-    thread: JoinHandle<()>,
+    thread: thread::JoinHandle<()>,
 }
 
 /// What answers are made of.
@@ -65,25 +68,24 @@ fn serve(
     source: &Arc<Source>,
     stopped: oneshot::Receiver<Duration>,
 ) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let accept = async {
+        // The oldest first.
+        let mut connections = VecDeque::<JoinHandle<()>>::new();
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else {
-                // No descriptors are left: some will be.
+                // No descriptors are left: those of the oldest will be, or of somebody else.
+                close_oldest(&mut connections);
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
-            let source = Arc::clone(source);
-            tokio::spawn(async move {
-                let answer = service_fn(|request| answer(request, &source));
-                let mut builder = http1::Builder::new();
-                builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(MOST_HEADERS);
-                let connection = builder.serve_connection(TokioIo::new(stream), answer);
-                // Whatever became of it: the other side knows.
-                let _ = tokio::time::timeout(LONGEST, connection).await;
-                drop(place);
-            });
+            connections.retain(|connection| !connection.is_finished());
+            // Whoever asks has been answered long ago, if 64 have come since: what is in the way says nothing.
+            while connections.len() >= MOST_CONNECTIONS {
+                close_oldest(&mut connections);
+            }
+            connections.push_back(tokio::spawn(serve_one(stream, Arc::clone(source))));
+            // It gets a turn before the next one comes, however many are waiting.
+            task::yield_now().await;
         }
     };
     let grace = runtime.block_on(async {
@@ -93,6 +95,21 @@ fn serve(
         }
     });
     runtime.shutdown_timeout(grace);
+}
+
+async fn serve_one(stream: TcpStream, source: Arc<Source>) {
+    let answer = service_fn(|request| answer(request, &source));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(MOST_HEADERS);
+    let connection = builder.serve_connection(TokioIo::new(stream), answer);
+    // Whatever became of it: the other side knows.
+    let _ = tokio::time::timeout(LONGEST, connection).await;
+}
+
+fn close_oldest(connections: &mut VecDeque<JoinHandle<()>>) {
+    if let Some(oldest) = connections.pop_front() {
+        oldest.abort();
+    }
 }
 
 async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -50,3 +50,31 @@ fn what_does_not_work_is_a_problem_with_a_remedy_and_a_failure() {
     assert!(dir["found"].as_str().unwrap().ends_with("is not a directory"), "{dir}");
     assert_eq!(ended.stderr, "cuframes: 3 problems; what to do is below each of them\n");
 }
+
+#[test]
+fn a_directory_in_which_nobody_can_publish_is_a_problem() {
+    let stage = Stage::new();
+    let long = format!("DIR/{}", "x".repeat(100));
+    for (place, part) in [("DIR/no/run", "can't be made: No such file or directory"), (&long, "is too long")]
+    {
+        let ended = stage.run(&format!("doctor --json --run-dir {place}"));
+        assert_eq!(ended.code(), Some(1), "{ended:?}");
+        let report = ended.json();
+        let dir = check(&report, "run directory");
+        assert_eq!(dir["verdict"], "problem", "{dir}");
+        assert!(dir["found"].as_str().unwrap().contains(part), "{dir}");
+    }
+    assert!(stage.run("doctor --run-dir DIR/new").succeeded().stdout.contains("is not there yet"));
+}
+
+#[test]
+fn without_a_directory_to_try_in_it_says_so() {
+    let stage = Stage::new();
+    let ended = Process::start(stage.cuframes("doctor --json").env("TMPDIR", stage.path("nothing"))).end();
+    let report = ended.json();
+    assert_eq!(
+        check(&report, "a stream")["remedy"],
+        "set TMPDIR to a directory that you may write",
+        "{report}"
+    );
+}

@@ -10,6 +10,30 @@ use rustix::process::Signal;
 use crate::stage::{Process, Stage, strict, video, wait_until};
 
 #[test]
+fn a_signal_ends_those_who_wait_for_a_publisher_that_does_not_answer() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern bars --size 64x32");
+    stage.wait_for_socket();
+    publisher.signal(Signal::STOP);
+    let lines = ["snapshot KEY DIR/out.png --timeout 100000", "record KEY DIR/out.mkv --timeout 100000"];
+    let waiting = lines.map(|line| {
+        let process = stage.start(line);
+        // The socket of one who has connected, or is about to.
+        wait_until("the connection", || {
+            let links = fs::read_dir(format!("/proc/{}/fd", process.id())).unwrap().flatten();
+            let is_socket = |path: &std::path::PathBuf| path.to_string_lossy().starts_with("socket:");
+            links.filter_map(|link| fs::read_link(link.path()).ok()).any(|path| is_socket(&path))
+        });
+        process
+    });
+    for (process, code) in waiting.into_iter().zip([1, 0]) {
+        process.signal(Signal::TERM);
+        let ended = process.end();
+        assert_eq!(ended.code(), Some(code), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_signal_ends_a_publisher_and_its_subscribers_and_leaves_nothing_behind() {
     for stop in [Signal::INT, Signal::TERM] {
         let stage = Stage::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
@@ -173,6 +173,25 @@ fn nonsense_and_silence_keep_nobody_from_being_answered() {
     drop(silent);
     exporter.process.signal(Signal::INT);
     exporter.process.end().succeeded();
+}
+
+#[test]
+fn those_who_connect_and_ask_nothing_make_room_for_one_who_asks() {
+    let stage = Stage::new();
+    let exporter = Exporter::start(&stage, "");
+    // More than are served at a time.
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(exporter.address).unwrap()).collect();
+    assert!(exporter.metrics().contains("cuframes_exporter_info"));
+    let mut byte = [0];
+    silent[0].set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let end = (&silent[0]).read(&mut byte);
+    assert!(
+        end.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |n| *n == 0),
+        "{end:?}"
+    );
+    // Nobody had to wait until it was over for all of them.
+    silent[60].set_nonblocking(true).unwrap();
+    assert_eq!((&silent[60]).read(&mut byte).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `ls` and `inspect` tell how streams are, `gc` removes what is left of them, and `completions` and `man` how commands are called.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -143,18 +144,67 @@ fn what_a_killed_publisher_left_is_removed_and_what_lives_is_not() {
     let region = format!("/dev/shm/cuframes-{}", stage.key);
     let ended = stage.run("gc --dry-run KEY");
     let key = &stage.key;
-    let socket_line = format!("{key}: would remove {}\n", socket.display());
-    let would = format!("{socket_line}{key}: would remove {region}\n{key}: would remove {region}.lock\n");
+    let files = [socket.to_str().unwrap(), &region, &format!("{region}.lock")];
+    let would: String = files.iter().map(|file| format!("{key}: would remove {file}\n")).collect();
     assert_eq!((ended.status.code(), ended.stdout), (Some(0), would));
     assert_eq!(stage.leftovers().len(), 3);
 
     let ended = stage.run("gc KEY --json");
     assert!(ended.status.success(), "{}", ended.stderr);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    let files = serde_json::json!([socket, region, format!("{region}.lock")]);
-    assert_eq!(report["streams"], serde_json::json!([{"key": key, "files": files, "error": null}]));
+    let expected = serde_json::json!([{"key": key, "files": files, "is_certain": true, "error": null}]);
+    assert_eq!(report["streams"], expected);
     assert_eq!(stage.leftovers(), [""; 0].map(std::path::PathBuf::from));
     assert_eq!(state(&stage), None);
+}
+
+#[test]
+fn where_other_processes_are_not_seen_the_locks_tell_what_is_left() {
+    let stage = Stage::new();
+    // A pid namespace of its own, in which /proc/locks has nothing of the publisher.
+    let apart = |line: &str| {
+        let cuframes = stage.cuframes(line);
+        let mut command = Command::new("unshare");
+        command.args(["-Urpf", "--"]).arg(cuframes.get_program()).args(cuframes.get_args());
+        command.env("CUFRAMES_RUN_DIR", stage.run_dir());
+        command
+    };
+    if !Command::new("unshare").args(["-Urpf", "true"]).status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no namespaces can be made");
+    }
+    let run = |line: &str| {
+        let output = apart(line).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut publisher = stage.start("publish KEY --pattern seq --size 64x32 --fps 50");
+    wait_until("the stream to flow", || state(&stage).as_deref() == Some("live"));
+    publisher.signal(rustix::process::Signal::STOP);
+    assert_eq!(run("gc KEY"), "nothing is left of streams that ended\n");
+    assert_eq!(stage.leftovers().len(), 3, "it lives");
+    publisher.child().kill().unwrap();
+    publisher.child().wait().unwrap();
+    let would = run("gc KEY --dry-run");
+    assert_eq!(would.matches(", if its locks show that its publisher is dead\n").count(), 3, "{would}");
+    assert_eq!(stage.leftovers().len(), 3, "a dry run");
+    assert_eq!(run("gc KEY").matches(": removed ").count(), 3);
+    assert_eq!(stage.leftovers(), [""; 0].map(std::path::PathBuf::from));
+}
+
+#[test]
+fn what_a_publisher_left_that_was_killed_while_it_started_is_removed() {
+    let stage = Stage::new();
+    let region = format!("/dev/shm/cuframes-{}", stage.key);
+    let files = [format!("{region}.lock"), format!("{region}.new0")];
+    for file in &files {
+        fs::write(file, "").unwrap();
+    }
+    let would = stage.run("gc KEY --dry-run").succeeded().stdout;
+    assert!(files.iter().all(|file| would.contains(&format!("would remove {file}"))), "{would}");
+    assert_eq!(stage.leftovers().len(), 2);
+    let removed = stage.run("gc KEY").succeeded().stdout;
+    assert!(files.iter().all(|file| removed.contains(&format!("removed {file}"))), "{removed}");
+    assert_eq!(stage.leftovers(), [""; 0].map(std::path::PathBuf::from));
 }
 
 #[test]

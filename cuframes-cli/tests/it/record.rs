@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use cuframes_mio::Publisher;
 use cuframes_mio::core::{Format, FrameMeta, Policy};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Signal, geteuid};
 
 use crate::errors::{FAILED, one_line};
@@ -342,6 +343,8 @@ fn a_file_that_exists_is_overwritten_only_if_that_is_asked_for() {
     let publisher = stage.start("publish KEY --pattern noise --size 8x8 --fps 100");
     let ended = stage.run("record KEY DIR/out.mkv --frames 2 --force --timeout 120 --json").succeeded();
     assert_eq!(ended.json()["file_bytes"], fs::metadata(stage.path("out.mkv")).unwrap().len());
+    let nowhere = stage.run("record KEY -");
+    assert!(one_line(&nowhere, 2).contains("goes into a file, not to standard output"), "{nowhere:?}");
     for (file, part) in [("DIR/no/out.mkv", "No such file"), ("DIR/run", "Is a directory")] {
         let ended = stage.run(&format!("record KEY {file} --force --timeout 120"));
         assert!(one_line(&ended, FAILED).contains(part), "{ended:?}");
@@ -367,6 +370,7 @@ fn a_file_that_can_not_be_replayed_is_an_error_that_says_what_to_do() {
     ] {
         fs::write(stage.path(name), bytes).unwrap();
     }
+    mkfifoat(CWD, stage.path("fifo"), Mode::RUSR).unwrap();
     for (name, part) in [
         ("text", "it is not a recording; make one with cuframes record"),
         ("empty", "it is not a recording"),
@@ -374,7 +378,8 @@ fn a_file_that_can_not_be_replayed_is_an_error_that_says_what_to_do() {
         ("no-frame", "it has no whole frame; record it again"),
         ("newer", "version 2 of the layout"),
         ("missing", "No such file"),
-        ("run", "Is a directory"),
+        ("run", "it is not a regular file; copy it into one"),
+        ("fifo", "it is not a regular file; copy it into one"),
     ] {
         let text = one_line(&stage.run(&format!("replay DIR/{name} KEY")), FAILED);
         assert!(text.contains(part) && text.contains(name), "{text}");

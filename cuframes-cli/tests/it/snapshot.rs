@@ -170,6 +170,22 @@ fn a_pipe_gets_the_picture_and_stays_a_pipe() {
 }
 
 #[test]
+fn a_signal_ends_it_where_nobody_comes_to_read_the_pipe() {
+    let stage = Stage::new();
+    if !Command::new("mkfifo").arg(stage.path("pipe.png")).status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: there is no mkfifo");
+    }
+    let publisher =
+        stage.start("publish KEY --pattern bars --size 64x32 --frames 1 --wait-for 1 --wait-timeout 120");
+    stage.wait_for_socket();
+    let snapshot = stage.start("snapshot KEY DIR/pipe.png");
+    // It has its frame, and nothing but the pipe to wait for.
+    publisher.end().succeeded();
+    snapshot.signal(Signal::TERM);
+    assert_eq!(snapshot.end().code(), Some(1));
+}
+
+#[test]
 fn where_no_file_can_be_that_is_said_before_there_is_a_stream() {
     let stage = Stage::new();
     for (out, part) in [

@@ -94,7 +94,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // Only there if a test failed.
-        for end in ["", ".lock"] {
+        for end in ["", ".lock", ".new0"] {
             let _ = fs::remove_file(format!("/dev/shm/cuframes-{}{end}", self.key));
         }
     }

@@ -39,12 +39,12 @@ pub fn remove_leftovers(key: &Key, run_dir: Option<&Path>) -> Result<Vec<PathBuf
     let region = region_path(&places.shm, key);
     let lock = places.shm.join(key.region_lock_file());
     let was_there = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
-    let paths: Vec<PathBuf> =
+    let mut paths: Vec<PathBuf> =
         sockets.iter().cloned().chain([region.clone(), lock]).filter(was_there).collect();
     // Removes the region that its last holder named, and its own file when it is dropped.
     let region_lock = RegionLock::take(&places.shm, key, &home)?;
     remove_stale(&region, key, &home)?;
-    remove_abandoned(&places.shm, key, &home);
+    paths.extend(remove_abandoned(&places.shm, key, &home));
     for socket in &sockets {
         match fs::remove_file(socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
