@@ -197,6 +197,12 @@ impl Frontend {
     fn register(&mut self, now: Instant, conn: ConnId, message: &Message) -> Result<(), Fault> {
         let Some((link, _)) = self.links.get(conn) else { return Ok(()) };
         let identity: Vec<u8> = link.peer().into();
+        // It reached us late: the process that said HELLO since then registers on a connection that it makes after that.
+        let is_old = |index| self.roll.get(index).is_some_and(|entry| conn < entry.since);
+        if index_of(&identity).is_some_and(is_old) {
+            self.links.close(conn);
+            return Ok(());
+        }
         // A second one of an id is a fault already, whatever it says: those after it can't change what comes of it.
         let held = self.held_of(&identity);
         if *held >= 2 {
@@ -284,7 +290,7 @@ impl Frontend {
     /// A participant begins again, on this connection.
     fn restart(&mut self, conn: ConnId, index: u16) {
         let Some(entry) = self.roll.get(index) else { return };
-        for old in entry.restart().into_iter().flatten().filter(|old| *old != conn) {
+        for old in entry.restart(self.links.next()).into_iter().flatten().filter(|old| *old != conn) {
             self.links.close(old);
         }
         // What it had registered before is not looked at any more.

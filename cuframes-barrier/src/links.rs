@@ -32,6 +32,11 @@ impl<T> Links<T> {
         Self { next: 0, all: BTreeMap::new(), actions: VecDeque::new() }
     }
 
+    /// What the next connection will be called; all that there are come before it.
+    pub(crate) const fn next(&self) -> ConnId {
+        ConnId::new(self.next)
+    }
+
     /// Somebody has connected.
     pub(crate) fn accept(&mut self, link: Link, what: T) -> ConnId {
         let conn = self.add(link, what);

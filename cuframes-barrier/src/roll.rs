@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     pub(crate) handshake: Option<ConnId>,
     /// Where it registered.
     pub(crate) input: Option<ConnId>,
+    /// Input connections before this one are of a process that has started again since.
+    pub(crate) since: ConnId,
     /// It knows the words of the extension.
     pub(crate) knows: bool,
     pub(crate) registration: Option<Registration>,
@@ -62,6 +64,7 @@ impl Entry {
             is_lost: false,
             handshake: None,
             input: None,
+            since: ConnId::new(0),
             knows: false,
             registration: None,
             held: 0,
@@ -72,10 +75,10 @@ impl Entry {
         if self.is_lost { Progress::Lost } else { self.reached }
     }
 
-    /// It starts again. Gives the connections that it had.
-    pub(crate) fn restart(&mut self) -> [Option<ConnId>; 2] {
+    /// It starts again; connections from `since` on are its own. Gives the connections that it had.
+    pub(crate) fn restart(&mut self, since: ConnId) -> [Option<ConnId>; 2] {
         let old = [self.handshake, self.input];
-        *self = Self::new(self.index);
+        *self = Self { since, ..Self::new(self.index) };
         old
     }
 

@@ -116,8 +116,21 @@ fn the_frontend_may_go_at_every_stage() {
             solo.close(address);
             assert_eq!(*solo.error(), JoinError::Gone { stage });
         }
+    }
+}
+
+#[test]
+fn a_frontend_that_knows_our_words_may_close_everything_with_go_whatever_of_it_comes_first() {
+    for address in [INPUT, OUTPUT] {
         let mut solo = Solo::at(JoinStage::Go, true);
         solo.close(address);
+        assert_eq!(solo.machine.stage(), Some(JoinStage::Go));
+        solo.feed(HANDSHAKE, &notice("GO", None));
+        assert_eq!(solo.events.last(), Some(&ParticipantEvent::Started { confirmed: true }));
+        // Without GO it failed.
+        let mut solo = Solo::at(JoinStage::Go, true);
+        solo.close(address);
+        solo.close(HANDSHAKE);
         assert_eq!(*solo.error(), JoinError::Gone { stage: JoinStage::Go });
     }
 }

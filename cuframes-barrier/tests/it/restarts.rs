@@ -144,6 +144,20 @@ fn what_the_dead_one_had_registered_does_not_count() {
 }
 
 #[test]
+fn what_the_dead_one_had_sent_and_is_read_only_now_does_not_count() {
+    let mut world = World::new(with_restarts(1));
+    world.call(Socket::Handshake, &[dealer(0), hello(), ready()].concat());
+    let late = world.call(Socket::Input, &dealer(0));
+    let new = world.call(Socket::Handshake, &[dealer(0), hello()].concat());
+    world.say(late, &registration(0, 1));
+    assert!(world.is_closed(late));
+    world.say(new, &ready());
+    assert_eq!(progress(&world, 0), Progress::Ready);
+    world.call(Socket::Input, &[dealer(0), registration(0, 1)].concat());
+    assert_eq!(world.indices(), [0]);
+}
+
+#[test]
 fn a_faulty_registration_of_the_dead_one_does_not_count_either() {
     let mut world = World::new(with_restarts(2));
     let input = world.call(Socket::Input, &[dealer(0), registration(7, 2), registration(8, 2)].concat());
