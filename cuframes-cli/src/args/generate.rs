@@ -20,9 +20,9 @@ pub(crate) struct ManArgs {
 
 pub(crate) const COMPLETIONS_EXAMPLES: &str = "\
 EXAMPLES:
-  cuframes completions bash > ~/.local/share/bash-completion/completions/cuframes
-  cuframes completions zsh > \"${fpath[1]}/_cuframes\"
-  cuframes completions fish > ~/.config/fish/completions/cuframes.fish";
+  source <(cuframes completions bash)          # for this shell; in ~/.bashrc for all
+  source <(cuframes completions zsh)           # in ~/.zshrc, after compinit
+  cuframes completions fish | source           # in ~/.config/fish/config.fish";
 
 pub(crate) const MAN_EXAMPLES: &str = "\
 EXAMPLES:
