@@ -268,8 +268,9 @@ impl Participant {
             self.pause = (pause * 2).min(LAST_PAUSE);
             return self.connect(to, self.address.clone(), pause);
         }
-        // A frontend that has all it needs says GO and closes everything; that connection may be the first to end here.
-        if to != To::Handshake && self.init.is_marked() && self.has_registered() {
+        // A frontend that has all it needs closes the handshake socket, if it is the original. One that knows our words says GO
+        // there, and may close everything: the other connections may be the first to end here.
+        if (to == To::Handshake) != self.init.is_marked() && self.has_registered() {
             return;
         }
         self.fail(now, JoinError::Gone { stage });
