@@ -1,7 +1,5 @@
 //! What a message has beside the fields that are known is read over, but not believed.
 
-#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
-
 use cuframes_barrier::message::Status;
 use cuframes_barrier::msgpack::{DecodeError, Problem};
 
