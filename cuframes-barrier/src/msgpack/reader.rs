@@ -162,14 +162,16 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads over one value of any kind.
+    /// Reads over one value of any kind. Strings in it must be some, as in the original.
     pub(crate) fn skip(&mut self) -> Result<(), DecodeError> {
         let mut left = 1_usize;
         while let Some(rest) = left.checked_sub(1) {
+            let start = self.fault(Problem::NotUtf8);
             left = rest
                 + match self.token()? {
                     Token::Array(len) => len,
                     Token::Map(len) => 2 * len,
+                    Token::Str(bytes) => str::from_utf8(bytes).map_or(Err(start), |_| Ok(0))?,
                     _ => 0,
                 };
         }

@@ -10,6 +10,7 @@ mod joining;
 mod notices;
 mod properties;
 mod restarts;
+mod skipped;
 mod solo;
 mod starting;
 mod vectors;
