@@ -1,6 +1,7 @@
 //! [`Barrier`]: the side that waits.
 
 use std::os::fd::OwnedFd;
+use std::path;
 use std::time::Duration;
 
 use cuframes_barrier::message::Init;
@@ -65,7 +66,9 @@ impl BarrierBuilder {
         config.push("height", i64::from(meta.height));
         config.push("frame_size_bytes", i64::try_from(meta.frame_size_bytes).unwrap_or(i64::MAX));
         // The first one is where to register.
-        addresses.inputs.push(Endpoint::Ipc(publisher.socket_path().into()).to_string());
+        let socket = publisher.socket_path();
+        let socket = path::absolute(socket).unwrap_or_else(|_| socket.into());
+        addresses.inputs.push(Endpoint::Ipc(socket).to_string());
         self
     }
 
@@ -78,6 +81,8 @@ impl BarrierBuilder {
         if endpoint.is_unspecified() {
             return Err(BarrierError::Unspecified { endpoint });
         }
+        // Participants are told it, and may be in another directory.
+        let endpoint = endpoint.absolute().map_err(BarrierError::System)?;
         let (input, output) = (endpoint.beside("input"), endpoint.beside("output"));
         let listeners = Listeners::new([&endpoint, &input, &output])?;
         let endpoints: Vec<_> = listeners.endpoints().cloned().collect();

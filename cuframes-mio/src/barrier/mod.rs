@@ -37,10 +37,10 @@ mod join;
 
 use std::{fmt, io};
 
-use cuframes_barrier::{ConfigError, Fault, JoinError};
+use cuframes_barrier::{ConfigError, Fault, JoinError, JoinStage};
 
 use crate::error::Error;
-use crate::net::{Endpoint, NetError};
+use crate::net::{Endpoint, EndpointError, NetError};
 
 pub use cuframes_barrier::message::{Init, Registration};
 pub use cuframes_barrier::{Frontend, FrontendEvent, Participant, ParticipantEvent, Progress, Registered};
@@ -78,6 +78,13 @@ pub enum BarrierError {
         /// Where it could not connect in the end, and why.
         trouble: Option<(Endpoint, io::Error)>,
     },
+    /// The frontend named an address to which this can't connect: it is told so.
+    Address {
+        /// Where the frontend is.
+        endpoint: Endpoint,
+        /// What is wrong with it.
+        error: EndpointError,
+    },
     /// The frontend does not say how many participants there are, and neither did the caller.
     UnknownSize {
         /// Where the frontend is.
@@ -112,9 +119,14 @@ impl fmt::Display for BarrierError {
                 write!(f, "participant {index} did not get in at {endpoint}: {error}")?;
                 match trouble {
                     Some((at, error)) => write!(f, " ({at}: {error})"),
+                    // No attempt failed: it is connected, or its packets get lost.
+                    None if matches!(error, JoinError::Timeout { stage: JoinStage::Connect, .. }) => {
+                        f.write_str(" (nothing there answers: is it a frontend?)")
+                    }
                     None => Ok(()),
                 }
             }
+            Self::Address { endpoint, error } => write!(f, "the INIT of the frontend at {endpoint}: {error}"),
             Self::UnknownSize { endpoint } => write!(
                 f,
                 "the frontend at {endpoint} does not say how many participants there are: give the number"
