@@ -83,6 +83,9 @@ impl BarrierBuilder {
         }
         // Participants are told it, and may be in another directory.
         let endpoint = endpoint.absolute().map_err(BarrierError::System)?;
+        if config.count > MAX_PARTICIPANTS {
+            return Err(BarrierError::TooMany { count: config.count, max: MAX_PARTICIPANTS });
+        }
         let (input, output) = (endpoint.beside("input"), endpoint.beside("output"));
         let listeners = Listeners::new([&endpoint, &input, &output])?;
         let endpoints: Vec<_> = listeners.endpoints().cloned().collect();
@@ -125,7 +128,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Settings of a barrier for `count` participants. Peers are not authenticated: whoever can connect to `endpoint` can say
+    /// Settings of a barrier for `count` participants, at most 300. Peers are not authenticated: whoever can connect to `endpoint` can say
     /// that it is a participant, or make the start fail.
     pub fn builder(endpoint: Endpoint, count: u16) -> BarrierBuilder {
         BarrierBuilder::new(endpoint, count)
@@ -208,4 +211,6 @@ impl Barrier {
     }
 }
 
+/// Each has three connections, and the driver has a thousand.
+const MAX_PARTICIPANTS: u16 = 300;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);

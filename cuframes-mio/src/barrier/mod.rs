@@ -60,6 +60,13 @@ pub enum BarrierError {
     },
     /// Settings that no start can be made with.
     Config(ConfigError),
+    /// More participants than connections can be kept for.
+    TooMany {
+        /// How many were to be waited for.
+        count: u16,
+        /// How many may be.
+        max: u16,
+    },
     /// The start failed, for everybody.
     Failed {
         /// Where the participants were awaited.
@@ -114,6 +121,9 @@ impl fmt::Display for BarrierError {
                 "can't wait at {endpoint}: participants are told where to connect, so name the address of one interface"
             ),
             Self::Config(error) => error.fmt(f),
+            Self::TooMany { count, max } => {
+                write!(f, "can't wait for {count} participants: {max} may be; start them in groups")
+            }
             Self::Failed { endpoint, fault } => write!(f, "the start at {endpoint} failed: {fault}"),
             Self::NotJoined { endpoint, index, error, trouble } => {
                 write!(f, "participant {index} did not get in at {endpoint}: {error}")?;
