@@ -375,9 +375,11 @@ impl Frontend {
         self.lose(conn, &peer);
     }
 
-    /// How many connections a socket may have: each participant has one, and may be there twice for a moment.
+    /// How many connections a socket may have: each participant has one, and may be there twice for a moment; of many only
+    /// some at a time, or strangers at one socket would take the places that the process has for another.
     fn max_links(&self) -> usize {
-        STRANGERS + 2 * usize::from(self.count)
+        let count = usize::from(self.count);
+        (STRANGERS + 2 * count).min(SHARE.max(STRANGERS / 2 + count))
     }
 
     /// The oldest connection to this socket on which nobody has said anything. What only connects goes before what speaks
@@ -490,5 +492,8 @@ impl Machine for Frontend {
 const LINGER: Duration = Duration::from_secs(1);
 /// Connections of nobody knows whom, at each socket.
 const STRANGERS: usize = 64;
+/// Connections of each socket that leave the three below 1000, which is what fits in a process with the usual limit of
+/// 1024 open files.
+const SHARE: usize = 333;
 /// Events that strangers may cause before one is taken.
 const MAX_EVENTS: usize = 64;

@@ -1,12 +1,13 @@
 //! `cuframes barrier`, and the barrier of a publisher and of a subscriber: starting together.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cuframes_mio::barrier::{
     Barrier, BarrierBuilder, BarrierError, FrontendEvent, Init, Join, ParticipantEvent, Progress as Reached,
     Registered,
 };
+use cuframes_mio::net::Endpoint;
 use serde::Serialize;
 
 use crate::args::{BarrierArgs, BarrierJoinArgs, BarrierSide, BarrierWaitArgs};
@@ -81,7 +82,7 @@ pub(crate) fn wait_for_all(
     let failure = |error: BarrierError| failed!("{error}");
     loop {
         if signals.raised() {
-            barrier.cancel("it was ended by a signal").map_err(failure)?;
+            barrier.cancel(SIGNAL).map_err(failure)?;
             barrier.finish().map_err(failure)?;
             return Ok(None);
         }
@@ -116,7 +117,8 @@ struct Present {
 
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "started: {} participants", self.participants.len())?;
+        let n = self.participants.len();
+        write!(f, "started: {n} participant{}", if n == 1 { "" } else { "s" })?;
         for (n, Present { index, name, .. }) in self.participants.iter().enumerate() {
             write!(f, "{} {index}", if n == 0 { ":" } else { "," })?;
             if !name.is_empty() {
@@ -134,7 +136,7 @@ fn wait(args: &BarrierWaitArgs, signals: &Signals, console: &Console) -> Result<
         progress.show(now, &waiting);
         Ok(())
     })?;
-    let Some(participants) = participants else { return Ok(()) };
+    let Some(participants) = participants else { return Err(interrupted(barrier.endpoint())) };
     let participants = participants.into_iter().map(|Registered { index, registration, .. }| Present {
         index,
         name: registration.instance_id,
@@ -175,13 +177,22 @@ fn join(args: &BarrierJoinArgs, signals: &Signals, console: &Console) -> Result<
             line.show(now, &format!("participant {}: waiting for {stage}", args.place.index));
         }
     };
-    let Some(init) = wait_init(&mut join, signals, &mut show)? else { return Ok(()) };
-    join.ready(&init).map_err(|error| failed!("{error}"))?;
-    let Some(confirmed) = wait_start(&mut join, signals, &mut show)? else { return Ok(()) };
+    let interrupted = || interrupted(&args.endpoint);
+    let init = wait_init(&mut join, signals, &mut show)?.ok_or_else(interrupted)?;
+    join.ready(&init).map_err(|error| match error {
+        BarrierError::UnknownSize { .. } => failed!("{error} with --of"),
+        error => failed!("{error}"),
+    })?;
+    let confirmed = wait_start(&mut join, signals, &mut show)?.ok_or_else(interrupted)?;
     let stream = init.stream().map(str::to_string);
     let joined = Joined { index: args.place.index, stream, confirmed };
     let text = if args.json { output::json(&joined)? } else { joined.to_string() };
     console.print(&text, signals)
+}
+
+/// That a signal came first. Exit code 0 is for a start alone: whoever runs something `&&` after it relies on that.
+fn interrupted(endpoint: &Endpoint) -> Failure {
+    failed!("the start at {endpoint} was called off: a signal ended this; start again")
 }
 
 /// Waits for INIT. `None` if a signal came first.
@@ -208,6 +219,16 @@ pub(crate) fn wait_start(
     })
 }
 
+/// Looks whether the start goes on, without waiting.
+pub(crate) fn check(join: &mut Join) -> Result<(), Failure> {
+    while let Some(event) = join.next_event(Some(Duration::ZERO)).map_err(|error| failed!("{error}"))? {
+        if let ParticipantEvent::Failed(error) = event {
+            return Err(failed!("{}", join.not_joined(error)));
+        }
+    }
+    Ok(())
+}
+
 fn wait_for<T>(
     join: &mut Join,
     signals: &Signals,
@@ -216,7 +237,7 @@ fn wait_for<T>(
 ) -> Result<Option<T>, Failure> {
     loop {
         if signals.raised() {
-            join.cancel("it was ended by a signal").map_err(|error| failed!("{error}"))?;
+            join.cancel(SIGNAL).map_err(|error| failed!("{error}"))?;
             return Ok(None);
         }
         show(Instant::now(), join);
@@ -234,3 +255,5 @@ fn wait_for<T>(
 
 /// Participants that are missing, of which the line tells.
 const SHOWN: usize = 4;
+/// Why a start is called off, as the others hear it.
+pub(crate) const SIGNAL: &str = "it was ended by a signal";

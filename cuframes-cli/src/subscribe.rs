@@ -76,12 +76,18 @@ fn connect<B: View>(
         return attach(&builder, &backend, args.timeout, signals);
     };
     let mut join = join.name(args.name.as_str()).start().map_err(|error| failed!("{error}"))?;
-    let attached =
-        attach_between(&mut join, args, signals, || attach(&builder, &backend, args.timeout, signals));
-    if let Err(failure) = &attached {
-        // The others are told, if they are still to hear anything.
-        join.cancel(&failure.to_string()).map_err(|error| failed!("{error}"))?;
-    }
+    let attached = attach_between(&mut join, args, signals, |join| {
+        // Its deadline goes on meanwhile, and the start may be called off.
+        let check = || barrier::check(join);
+        attach_while(&builder, &backend, args.timeout, signals, check)
+    });
+    // The others are told, if they are still to hear anything.
+    let reason = match &attached {
+        Ok(Some(_)) => return attached,
+        Ok(None) => barrier::SIGNAL.to_string(),
+        Err(failure) => failure.to_string(),
+    };
+    join.cancel(&reason).map_err(|error| failed!("{error}"))?;
     attached
 }
 
@@ -90,12 +96,12 @@ fn attach_between<B: View>(
     join: &mut Join,
     args: &SubscribeArgs,
     signals: &Signals,
-    attach: impl FnOnce() -> Result<Option<Subscriber<B>>, Failure>,
+    attach: impl FnOnce(&mut Join) -> Result<Option<Subscriber<B>>, Failure>,
 ) -> Result<Option<Subscriber<B>>, Failure> {
     let mut show = |_, _: &Join| {};
     let Some(init) = barrier::wait_init(join, signals, &mut show)? else { return Ok(None) };
     join.check_stream(&init, args.key.as_str()).map_err(|error| failed!("{error}"))?;
-    let Some(subscriber) = attach()? else { return Ok(None) };
+    let Some(subscriber) = attach(join)? else { return Ok(None) };
     join.ready(&init).map_err(|error| failed!("{error}"))?;
     Ok(barrier::wait_start(join, signals, &mut show)?.map(|_| subscriber))
 }
@@ -112,8 +118,20 @@ pub(crate) fn attach<B: View>(
     timeout: Option<Duration>,
     signals: &Signals,
 ) -> Result<Option<Subscriber<B>>, Failure> {
+    attach_while(builder, backend, timeout, signals, || Ok(()))
+}
+
+/// As [`attach`], as long as `check` finds nothing wrong.
+fn attach_while<B: View>(
+    builder: &SubscriberBuilder,
+    backend: &B,
+    timeout: Option<Duration>,
+    signals: &Signals,
+    mut check: impl FnMut() -> Result<(), Failure>,
+) -> Result<Option<Subscriber<B>>, Failure> {
     let (start, timeout) = (Instant::now(), timeout.unwrap_or(DEFAULT_TIMEOUT));
     loop {
+        check()?;
         let left = timeout.saturating_sub(start.elapsed()).max(RETRY);
         match builder.clone().timeout(left).start_on(backend.clone()) {
             // A publisher that is stopped does not answer, and a signal is not to wait for it.
@@ -121,6 +139,7 @@ pub(crate) fn attach<B: View>(
                 if subscriber.wait_until_ready(REFRESH).map_err(|error| failed!("{error}"))? {
                     return Ok(Some(subscriber));
                 }
+                check()?;
                 if signals.raised() {
                     return Ok(None);
                 }

@@ -126,16 +126,28 @@ impl SubscriberBuilder {
     /// # Errors
     /// As [`connect`](Self::connect), or [`Error::Device`].
     pub fn connect_on<B: Import<Fd = OwnedFd>>(self, backend: B) -> Result<Subscriber<B>, Error> {
+        self.connect_while(backend, || Ok(()))
+    }
+
+    /// As [`connect_on`](Self::connect_on), as long as `check`, which is called again and again, finds nothing wrong.
+    pub(crate) fn connect_while<B: Import<Fd = OwnedFd>, E: From<Error>>(
+        self,
+        backend: B,
+        mut check: impl FnMut() -> Result<(), E>,
+    ) -> Result<Subscriber<B>, E> {
         let backend = Arc::new(backend);
         let deadline = clock::now() + self.timeout;
         let mut subscriber = loop {
+            check()?;
             match self.clone().begin(Arc::clone(&backend)) {
                 // The backlog of the publisher is full: it has much to do, but lives.
                 Err(Error::Busy { .. }) if clock::now() < deadline => thread::sleep(BUSY_PAUSE),
                 started => break started?,
             }
         };
-        subscriber.wait_ready(deadline)?;
+        while !subscriber.wait_ready(deadline, clock::now() + CHECK_PAUSE)? {
+            check()?;
+        }
         Ok(subscriber)
     }
 
@@ -281,6 +293,8 @@ const NO_DEVICE: i32 = -1;
 const MAX_NAME_CHARS: usize = 31;
 /// Between two attempts to connect to a publisher whose backlog is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// How long a wait for the publisher may last until it is looked whether it is to go on.
+const CHECK_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

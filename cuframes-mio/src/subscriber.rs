@@ -317,8 +317,8 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
     }
 
     /// Waits until the first handshake is complete; its own deadlines end it. While there is nobody to shake hands with,
-    /// `deadline` does.
-    pub(crate) fn wait_ready(&mut self, deadline: Instant) -> Result<(), Error> {
+    /// `deadline` does. Answers whether it is complete, which it need not be at `pause`.
+    pub(crate) fn wait_ready(&mut self, deadline: Instant, pause: Instant) -> Result<bool, Error> {
         while !self.is_ready() {
             let now = clock::now();
             self.pursuit.go_on_or_end(now)?;
@@ -326,9 +326,12 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
             if let Some(trouble) = self.pursuit.trouble.take_if(|_| !is_connected && deadline <= now) {
                 return Err(trouble);
             }
-            self.sleep(now, if is_connected { NEVER } else { deadline })?;
+            if pause <= now {
+                return Ok(false);
+            }
+            self.sleep(now, if is_connected { pause } else { pause.min(deadline) })?;
         }
-        Ok(())
+        Ok(true)
     }
 
     #[inline]
@@ -430,4 +433,3 @@ impl<B: Import<Fd = OwnedFd>> EventSource for Subscriber<B> {
 
 /// How often `try_next` looks at the ring alone before it looks at the connection.
 const LOOKS_BEFORE_SYSTEM_CALL: u32 = 1024;
-const NEVER: Instant = Instant::from_nanos(i64::MAX);

@@ -54,6 +54,26 @@ fn a_length_within_the_cap_takes_memory_only_as_its_bytes_come() {
 }
 
 #[test]
+fn strangers_at_every_socket_leave_room_for_300_participants() {
+    let mut world = World::new(config(300));
+    let mut most = 0;
+    for (index, socket) in (0..).zip(Socket::ALL) {
+        world.flood(socket, &[], 1000);
+        world.join(index, index, 300);
+        world.run();
+        most = most.max(world.connections());
+    }
+    for index in 3..300 {
+        world.join(index, index, 300);
+        world.run();
+        most = most.max(world.connections());
+    }
+    assert_eq!(world.indices().len(), 300);
+    // Less is left to them than a process with 1024 descriptors has.
+    assert!((900..=1000).contains(&most), "{most} connections");
+}
+
+#[test]
 fn a_message_without_end_takes_the_memory_of_its_first_frame() {
     let info = measure(|| {
         let mut link = Link::new(SocketType::Router, &[]);

@@ -184,7 +184,7 @@ EXAMPLES:
 
 A line on the terminal says who is in and who is missing.
 The protocol has no authentication: whoever can connect can join, or make the start fail.
-The exit code is 0 when all are there; 1 if they are not in time, or one of them breaks the protocol or cancels; 2 for wrong usage.";
+The exit code is 0 when all are there; 1 if they are not in time, one of them breaks the protocol or cancels, or a signal ends this; 2 for wrong usage.";
 
 const JOIN_EXAMPLES: &str = "\
 EXAMPLES:
@@ -193,7 +193,7 @@ EXAMPLES:
   cuframes barrier join tcp://127.0.0.1:5557 --index 3 --of 4
 
 It waits for the side that waits, too. One of another make does not say when all are there: then this ends when it is in.
-The exit code is 0 when all are there; 1 if that fails, with the reason that the other side gives; 2 for wrong usage.";
+The exit code is 0 when all are there; 1 if that fails, with the reason that the other side gives, or a signal ends this; 2 for wrong usage.";
 
 #[cfg(test)]
 mod tests {

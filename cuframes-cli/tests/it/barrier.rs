@@ -104,6 +104,79 @@ fn a_signal_calls_the_start_off_and_everybody_hears_it() {
     assert_eq!(is_there.end().code(), Some(0));
 }
 
+/// Whether a process has gone so far that SIGTERM does not just end it.
+fn handles_term(process: &Process) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << 14) != 0
+}
+
+#[test]
+fn exit_code_0_is_for_a_start_alone_and_not_for_a_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let stage = Stage::new();
+        let wait = stage.start("barrier wait ipc://DIR/b --expect 2 --json");
+        wait_until("the listener", || stage.path("b").exists());
+        let join = stage.start("barrier join ipc://DIR/b --index 0 --json");
+        let alone = stage.start("barrier join ipc://DIR/nobody --index 0");
+        let output = stage.path("b.output").display().to_string();
+        // One line is the listener's.
+        wait_until("the registration", || {
+            fs::read_to_string("/proc/net/unix").unwrap().matches(&output).count() > 1
+        });
+        wait_until("what handles its signals", || handles_term(&alone));
+        for (process, words) in [(alone, "ipc://"), (wait, "ipc://"), (join, "cancelled")] {
+            process.signal(signal);
+            let ended = process.end();
+            assert_eq!(ended.code(), Some(1), "{ended:?}");
+            assert!(ended.stderr.contains(words) && ended.stderr.lines().count() == 1, "{ended:?}");
+            assert!(ended.stdout.is_empty(), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_that_looks_for_its_stream_hears_that_the_start_is_off() {
+    // It would look for it for a minute.
+    let subscribe = "subscribe KEY --barrier ipc://DIR/b --index 0 --timeout 60 --barrier-timeout";
+    let is_looking = |stage: &Stage| {
+        let line = stage.path("b").display().to_string();
+        // One line is the listener's.
+        wait_until("INIT", || {
+            fs::read_to_string("/proc/net/unix").unwrap().matches(&format!("{line}\n")).count() > 1
+        });
+    };
+    // Its own deadline, that of the other side, and a signal.
+    for (own, theirs, words) in [("1", "60", "waited 1s for"), ("60", "2", "cancelled the start")] {
+        let stage = Stage::new();
+        let wait = stage.start(&format!("barrier wait ipc://DIR/b --expect 2 --timeout {theirs}"));
+        let subscriber = stage.start(&format!("{subscribe} {own}")).end();
+        assert_eq!(subscriber.code(), Some(1), "{subscriber:?}");
+        assert!(subscriber.stderr.contains(words), "{subscriber:?}");
+        drop(wait);
+    }
+    // Nothing shows from outside that it has INIT, so a slow machine gets more time.
+    let is_told = [200, 2000, 10_000].into_iter().any(|patience| {
+        let stage = Stage::new();
+        let wait = stage.start("barrier wait ipc://DIR/b --expect 2 --timeout 15");
+        let subscriber = stage.start(&format!("{subscribe} 60"));
+        is_looking(&stage);
+        std::thread::sleep(Duration::from_millis(patience));
+        subscriber.signal(Signal::TERM);
+        assert_eq!(subscriber.end().code(), Some(0));
+        wait.end().stderr.contains("participant 0 cancelled: it was ended by a signal")
+    });
+    assert!(is_told);
+}
+
+#[test]
+fn a_relative_path_is_told_to_those_in_other_directories_as_an_absolute_one() {
+    let stage = Stage::new();
+    let wait = Process::start(stage.cuframes("barrier wait ipc://b --expect 1").current_dir(stage.path(".")));
+    stage.run("barrier join ipc://DIR/b --index 0").succeeded();
+    wait.end().succeeded();
+}
+
 #[test]
 fn who_starts_again_begins_anew_or_fails_the_start_if_that_is_wanted() {
     for (option, code) in [("", 0), ("--no-restarts", 1)] {
@@ -209,6 +282,9 @@ fn wrong_usage_says_what_would_be_right() {
         assert_eq!(ended.code(), Some(2), "{line}: {ended:?}");
         assert!(ended.stderr.contains(words) && ended.stderr.lines().count() == 1, "{line}: {ended:?}");
     }
+    let ended = stage.run(&format!("barrier wait ipc:///tmp/{} --expect 1", "a".repeat(100)));
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("longer than 107 bytes; choose a shorter one"), "{ended:?}");
     let ended = stage.run("barrier wait tcp://0.0.0.0:0 --expect 1");
     assert_eq!(ended.code(), Some(1));
     assert!(ended.stderr.contains("name the address of one interface"), "{ended:?}");

@@ -1,6 +1,7 @@
 //! [`Barrier`]: the side that waits.
 
 use std::os::fd::OwnedFd;
+use std::path;
 use std::time::Duration;
 
 use cuframes_barrier::message::Init;
@@ -66,7 +67,9 @@ impl BarrierBuilder {
         config.push("height", i64::from(meta.height));
         config.push("frame_size_bytes", i64::try_from(meta.frame_size_bytes).unwrap_or(i64::MAX));
         // The first one is where to register.
-        addresses.inputs.push(Endpoint::Ipc(publisher.socket_path().into()).to_string());
+        let socket = publisher.socket_path();
+        let socket = path::absolute(socket).unwrap_or_else(|_| socket.into());
+        addresses.inputs.push(Endpoint::Ipc(socket).to_string());
         self
     }
 
@@ -78,6 +81,11 @@ impl BarrierBuilder {
         let Self { endpoint, mut config } = self;
         if endpoint.is_unspecified() {
             return Err(BarrierError::Unspecified { endpoint });
+        }
+        // Participants are told it, and may be in another directory.
+        let endpoint = endpoint.absolute().map_err(BarrierError::System)?;
+        if config.count > MAX_PARTICIPANTS {
+            return Err(BarrierError::TooMany { count: config.count, max: MAX_PARTICIPANTS });
         }
         let (input, output) = (endpoint.beside("input"), endpoint.beside("output"));
         let listeners = Listeners::new([&endpoint, &input, &output])?;
@@ -121,7 +129,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Settings of a barrier for `count` participants. Peers are not authenticated: whoever can connect to `endpoint` can say
+    /// Settings of a barrier for `count` participants, at most 300. Peers are not authenticated: whoever can connect to `endpoint` can say
     /// that it is a participant, or make the start fail.
     pub fn builder(endpoint: Endpoint, count: u16) -> BarrierBuilder {
         BarrierBuilder::new(endpoint, count)
@@ -221,4 +229,6 @@ fn trace(event: &FrontendEvent) {
     }
 }
 
+/// Each has three connections, and the driver has a thousand.
+const MAX_PARTICIPANTS: u16 = 300;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);

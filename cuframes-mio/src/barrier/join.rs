@@ -87,11 +87,11 @@ impl JoinBuilder {
     ) -> Result<Subscriber<B>, BarrierError> {
         let mut join = self.start()?;
         let init = join.wait_init()?;
-        let subscribe = |join: &Join| {
+        let subscribe = |join: &mut Join| {
             join.check_stream(&init, subscriber.key().as_str())?;
-            Ok(subscriber.connect_on(backend)?)
+            subscriber.connect_while(backend, || join.check())
         };
-        match subscribe(&join) {
+        match subscribe(&mut join) {
             Ok(subscriber) => {
                 join.ready(&init)?;
                 join.wait()?;
@@ -151,7 +151,8 @@ impl Join {
     /// Says READY and registers, with what the settings and `init` say.
     ///
     /// # Errors
-    /// [`BarrierError::UnknownSize`], or [`BarrierError::System`] if the event loop fails.
+    /// [`BarrierError::UnknownSize`], [`BarrierError::Address`] if `init` has one that is not in numbers, or
+    /// [`BarrierError::System`] if the event loop fails.
     pub fn ready(&mut self, init: &Init) -> Result<(), BarrierError> {
         let number = |key| {
             let value = init.parallel_config.get(key).and_then(Value::as_int);
@@ -161,6 +162,13 @@ impl Join {
         let place = self.settings.place.or_else(said);
         let endpoint = || self.settings.endpoint.clone();
         let (count, first) = place.ok_or_else(|| BarrierError::UnknownSize { endpoint: endpoint() })?;
+        let named =
+            [&init.addresses.inputs, &init.addresses.outputs].into_iter().filter_map(|list| list.first());
+        if let Some(error) = named.map(|address| address.parse::<Endpoint>()).find_map(Result::err) {
+            let error = BarrierError::Address { endpoint: endpoint(), error };
+            self.cancel(&error.to_string())?;
+            return Err(error);
+        }
         // If it is none of them, the frontend says so.
         let mut registration = Registration::new(self.settings.index.saturating_sub(first), count);
         registration.instance_id.clone_from(&self.settings.name);
@@ -184,6 +192,16 @@ impl Join {
                 _ => {}
             }
         }
+    }
+
+    /// Looks whether the start goes on, without waiting: for one who prepares.
+    fn check(&mut self) -> Result<(), BarrierError> {
+        while let Some(event) = self.next_event(Some(Duration::ZERO))? {
+            if let ParticipantEvent::Failed(error) = event {
+                return Err(self.not_joined(error));
+            }
+        }
+        Ok(())
     }
 
     /// The next thing that happens, within `timeout` (`None`: however long it takes; but a signal may end the wait).

@@ -37,10 +37,10 @@ mod join;
 
 use std::{fmt, io};
 
-use cuframes_barrier::{ConfigError, Fault, JoinError};
+use cuframes_barrier::{ConfigError, Fault, JoinError, JoinStage};
 
 use crate::error::Error;
-use crate::net::{Endpoint, NetError};
+use crate::net::{Endpoint, EndpointError, NetError};
 
 pub use cuframes_barrier::message::{Init, Registration};
 pub use cuframes_barrier::{Frontend, FrontendEvent, Participant, ParticipantEvent, Progress, Registered};
@@ -60,6 +60,13 @@ pub enum BarrierError {
     },
     /// Settings that no start can be made with.
     Config(ConfigError),
+    /// More participants than connections can be kept for.
+    TooMany {
+        /// How many were to be waited for.
+        count: u16,
+        /// How many may be.
+        max: u16,
+    },
     /// The start failed, for everybody.
     Failed {
         /// Where the participants were awaited.
@@ -77,6 +84,13 @@ pub enum BarrierError {
         error: JoinError,
         /// Where it could not connect in the end, and why.
         trouble: Option<(Endpoint, io::Error)>,
+    },
+    /// The frontend named an address to which this can't connect: it is told so.
+    Address {
+        /// Where the frontend is.
+        endpoint: Endpoint,
+        /// What is wrong with it.
+        error: EndpointError,
     },
     /// The frontend does not say how many participants there are, and neither did the caller.
     UnknownSize {
@@ -107,14 +121,22 @@ impl fmt::Display for BarrierError {
                 "can't wait at {endpoint}: participants are told where to connect, so name the address of one interface"
             ),
             Self::Config(error) => error.fmt(f),
+            Self::TooMany { count, max } => {
+                write!(f, "can't wait for {count} participants: {max} may be; start them in groups")
+            }
             Self::Failed { endpoint, fault } => write!(f, "the start at {endpoint} failed: {fault}"),
             Self::NotJoined { endpoint, index, error, trouble } => {
                 write!(f, "participant {index} did not get in at {endpoint}: {error}")?;
                 match trouble {
                     Some((at, error)) => write!(f, " ({at}: {error})"),
+                    // No attempt failed: it is connected, or its packets get lost.
+                    None if matches!(error, JoinError::Timeout { stage: JoinStage::Connect, .. }) => {
+                        f.write_str(" (nothing there answers: is it a frontend?)")
+                    }
                     None => Ok(()),
                 }
             }
+            Self::Address { endpoint, error } => write!(f, "the INIT of the frontend at {endpoint}: {error}"),
             Self::UnknownSize { endpoint } => write!(
                 f,
                 "the frontend at {endpoint} does not say how many participants there are: give the number"

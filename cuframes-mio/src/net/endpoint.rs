@@ -1,9 +1,9 @@
 //! [`Endpoint`]: `tcp://HOST:PORT` or `ipc://PATH`.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::str::FromStr;
+use std::{fmt, io};
 
 /// Where to listen or to connect: a TCP address in numbers, or the path of a Unix socket, written as ZeroMQ does.
 ///
@@ -53,7 +53,12 @@ impl Endpoint {
             Err(error) => error,
         };
         let Some(host) = text.strip_prefix(TCP) else { return Err(error) };
-        let unknown = EndpointError { text: text.into(), problem: "its host has no address" };
+        let unknown = |problem| EndpointError { text: text.into(), problem };
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if !has_port {
+            return Err(unknown("it has no port from 0 to 65535"));
+        }
+        let unknown = unknown("its host has no address");
         let mut addresses = host.to_socket_addrs().map_err(|_| unknown.clone())?;
         addresses.next().map(Self::Tcp).ok_or(unknown)
     }
@@ -71,6 +76,14 @@ impl Endpoint {
     #[must_use]
     pub fn is_unspecified(&self) -> bool {
         matches!(self, Self::Tcp(address) if address.ip().is_unspecified())
+    }
+
+    /// The same one, for a process in another directory, too.
+    pub(crate) fn absolute(self) -> io::Result<Self> {
+        match self {
+            Self::Ipc(path) => path::absolute(path).map(Self::Ipc),
+            tcp @ Self::Tcp(_) => Ok(tcp),
+        }
     }
 
     /// Another endpoint beside this one: a free port of the same address, or the path with `.name` after it.
@@ -168,6 +181,10 @@ mod tests {
             assert!(error.contains(reason), "{text}: {error}");
         }
         assert!(Endpoint::resolve("tcp://localhost:5555").unwrap().is_local());
+        for text in ["tcp://localhost", "tcp://127.0.0.1", "tcp://localhost:70000"] {
+            let error = Endpoint::resolve(text).unwrap_err().to_string();
+            assert!(error.contains("no port from 0 to 65535"), "{error}");
+        }
         assert!(Endpoint::resolve("udp://localhost:5555").is_err());
     }
 

@@ -34,6 +34,7 @@ impl Listener {
     pub(super) fn new(endpoint: &Endpoint) -> Result<Self, NetError> {
         let failed = |errno: Errno| match errno {
             Errno::ADDRINUSE => NetError::InUse { endpoint: endpoint.clone() },
+            Errno::NAMETOOLONG => NetError::PathTooLong { endpoint: endpoint.clone() },
             _ => NetError::system("listen on", endpoint, errno),
         };
         let (socket, name) = match endpoint {

@@ -23,6 +23,11 @@ pub enum NetError {
         /// Where.
         endpoint: Endpoint,
     },
+    /// Its path is longer than that of a Unix socket can be.
+    PathTooLong {
+        /// Where.
+        endpoint: Endpoint,
+    },
     /// There is a file that is no socket.
     NotASocket {
         /// Where.
@@ -52,6 +57,12 @@ impl fmt::Display for NetError {
                 write!(
                     f,
                     "can't listen on {endpoint}: somebody else does; end that process or choose another address"
+                )
+            }
+            Self::PathTooLong { endpoint } => {
+                write!(
+                    f,
+                    "can't listen on {endpoint}: its path is longer than 107 bytes; choose a shorter one"
                 )
             }
             Self::NotASocket { endpoint } => {

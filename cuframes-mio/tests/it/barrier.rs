@@ -8,7 +8,7 @@ use std::time::Duration;
 use cuframes_mio::barrier::{Barrier, BarrierError, FrontendEvent, Join, Progress};
 use cuframes_mio::core::Policy;
 use cuframes_mio::net::Endpoint;
-use cuframes_mio::{EventSource, now};
+use cuframes_mio::{EventSource, Reconnect, now};
 use mio::{Events, Poll, Token};
 
 use crate::common::{LONG, STRICT, Stream, check, next, publish, until};
@@ -106,6 +106,46 @@ fn a_subscriber_that_can_not_subscribe_fails_the_start_and_says_why() {
 }
 
 #[test]
+fn a_subscriber_that_waits_for_its_publisher_hears_that_the_start_is_off() {
+    let (stream, elsewhere) = (Stream::new(), tempfile::tempdir().unwrap());
+    let endpoint = file(stream.dir.path());
+    let mut barrier = Barrier::builder(endpoint.clone(), 1).timeout(LONG).listen().unwrap();
+    // It would wait for a publisher for ever.
+    let subscriber =
+        stream.subscriber("eye", STRICT).run_dir(elsewhere.path()).reconnect(Reconnect::default());
+    let joining = Join::builder(endpoint, 0).timeout(LONG);
+    let joining = thread::spawn(move || joining.subscribe(subscriber.timeout(LONG)).unwrap_err().to_string());
+    until("HELLO", || {
+        let event = barrier.next_event(Some(Duration::from_millis(20))).unwrap();
+        matches!(event, Some(FrontendEvent::Progress { progress: Progress::Greeted, .. }))
+    });
+    barrier.cancel("enough").unwrap();
+    barrier.finish().unwrap();
+    let error = joining.join().unwrap();
+    // It may not have said that it knows the words, and then sees only the end.
+    assert!(error.contains("cancelled: enough") || error.contains("closed the connection"), "{error}");
+}
+
+#[test]
+fn an_address_that_is_a_name_is_called_that() {
+    let endpoint = anywhere();
+    let mut barrier = Barrier::builder(endpoint, 1).timeout(LONG).listen().unwrap();
+    let mut join = Join::builder(barrier.endpoint().clone(), 0).timeout(LONG).start().unwrap();
+    let joining = thread::spawn(move || {
+        let mut init = join.wait_init().unwrap();
+        init.addresses.inputs = vec!["tcp://localhost:5555".into()];
+        join.ready(&init).unwrap_err().to_string()
+    });
+    let error = barrier.wait(|_| {}).unwrap_err().to_string();
+    let said = joining.join().unwrap();
+    assert!(
+        said.contains("\"tcp://localhost:5555\" is no address: its host is not written in numbers"),
+        "{said}"
+    );
+    assert!(error.ends_with(&format!("participant 0 cancelled: {said}")), "{error}");
+}
+
+#[test]
 fn the_barrier_of_another_stream_is_not_joined() {
     let (stream, other) = (Stream::new(), Stream::new());
     let endpoint = file(stream.dir.path());
@@ -135,7 +175,10 @@ fn a_participant_alone_says_what_it_waited_for_and_why_it_could_not_connect() {
     let dir = tempfile::tempdir().unwrap();
     let error = join(file(dir.path()));
     assert!(error.contains("No such file"), "{error}");
-    // Somebody is there, who speaks something else.
+    // Somebody is there, who says nothing, or speaks something else.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = join(Endpoint::Tcp(listener.local_addr().unwrap()));
+    assert!(error.contains("nothing there answers"), "{error}");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::Tcp(listener.local_addr().unwrap());
     let server = thread::spawn(move || {
@@ -220,6 +263,7 @@ fn a_barrier_is_refused_where_nobody_could_come_to_it() {
     };
     assert!(listen("tcp://0.0.0.0:0", 1).contains("name the address of one interface"));
     assert!(listen("tcp://127.0.0.1:0", 0).contains("one participant at least"));
+    assert!(listen("tcp://127.0.0.1:0", 301).contains("300 may be"));
     assert!(listen("tcp://192.0.2.1:0", 1).contains("Cannot assign requested address"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     assert!(listen(&format!("tcp://{}", taken.local_addr().unwrap()), 1).contains("somebody else does"));
