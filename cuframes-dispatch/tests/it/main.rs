@@ -1,0 +1,7 @@
+//! The work queue on virtual time: servers, workers and peers that are written by hand, joined by pipes.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failure ends the test")]
+
+mod bytes;
+mod decoding;
+mod vectors;
