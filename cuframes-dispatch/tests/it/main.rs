@@ -4,4 +4,5 @@
 
 mod bytes;
 mod decoding;
+mod grid;
 mod vectors;
