@@ -4,5 +4,7 @@
 
 mod bytes;
 mod decoding;
+mod faults;
 mod grid;
 mod vectors;
+mod world;
