@@ -180,11 +180,11 @@ impl Server {
                 Ok(())
             }
             Message::ReleaseBlock { block } => match block.status {
-                Status::Success => self.release(conn, block, None),
-                Status::Failed => self.release(conn, block, Some(String::new())),
+                Status::Success => self.release(now, conn, block, None),
+                Status::Failed => self.release(now, conn, block, Some(String::new())),
                 _ => Err(PeerFault::Status(block.block_id)),
             },
-            Message::BlockFailed { block, error } => self.release(conn, block, Some(error)),
+            Message::BlockFailed { block, error } => self.release(now, conn, block, Some(error)),
             Message::Disconnect => {
                 self.leave(conn, None);
                 Ok(())
@@ -193,11 +193,19 @@ impl Server {
         }
     }
 
-    fn release(&mut self, conn: ConnId, block: Block, error: Option<String>) -> Result<(), PeerFault> {
-        match self.scheduler.release(conn, &block.block_id, error.map(Cause::Reported)) {
-            Released::Foreign => Err(PeerFault::Foreign(block.block_id)),
-            _ => Ok(()),
+    fn release(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        block: Block,
+        error: Option<String>,
+    ) -> Result<(), PeerFault> {
+        if self.scheduler.release(conn, &block.block_id, error.map(Cause::Reported)) == Released::Foreign {
+            return Err(PeerFault::Foreign(block.block_id));
         }
+        // Who waits comes before what this one asks for next, also if that came with it.
+        self.settle(now);
+        Ok(())
     }
 
     /// Answers a request, if there is an answer now.

@@ -6,5 +6,6 @@ mod bytes;
 mod decoding;
 mod faults;
 mod grid;
+mod parking;
 mod vectors;
 mod world;
