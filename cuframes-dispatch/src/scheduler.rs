@@ -160,14 +160,18 @@ impl Scheduler {
         is_idle
     }
 
-    /// Somebody can take a block of this task.
+    /// Somebody can take a block of this task. It does not get one back that was taken from it, until it has answered.
     ///
     /// # Errors
     /// [`TaskError::UnknownTask`].
     pub fn acquire(&mut self, now: Instant, holder: ConnId, task_id: &str) -> Result<Acquired, TaskError> {
         let at = self.find_task(task_id)?;
         let Some(task) = self.tasks.get_mut(at) else { return Ok(Acquired::Nothing) };
-        let Some((_, number)) = task.ready.pop_first() else {
+        // Had it the same one twice, nobody could say which of the two it answers about.
+        let owes = self.holders.get(&holder).map(|held| &held.had);
+        let is_its = |number: u64| owes.is_none_or(|owes| !owes.contains(&(at, number)));
+        let next = task.ready.iter().find(|(_, number)| is_its(**number)).map(|(place, _)| *place);
+        let Some(number) = next.and_then(|place| task.ready.remove(&place)) else {
             let is_over = task.is_closed && task.counts.unfinished() == 0;
             return Ok(if is_over { Acquired::Ended } else { Acquired::Nothing });
         };

@@ -2,10 +2,15 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failure ends the test")]
 
+mod abandoning;
 mod bytes;
 mod decoding;
 mod faults;
 mod grid;
+mod holding;
 mod parking;
+mod retries;
+mod together;
 mod vectors;
+mod working;
 mod world;
