@@ -135,7 +135,8 @@ impl Server {
         result
     }
 
-    /// Tells all workers that there is nothing more to do, and closes their connections. What they have is not waited for.
+    /// Tells those who wait for a block that there is nothing more to do, and closes all connections. What workers have is
+    /// not waited for.
     pub fn shut_down(&mut self, now: Instant) {
         if self.linger.is_some() {
             return;
@@ -146,7 +147,9 @@ impl Server {
         }
         for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
             self.links.close_when_sent(conn);
+            self.forget(conn, None);
         }
+        self.settle(now);
     }
 
     /// Whether it was shut down, and everybody was told or had a second for it.
@@ -300,7 +303,8 @@ impl Machine for Server {
 
     fn handle_eof(&mut self, now: Instant, conn: ConnId) {
         self.handle_timeout(now);
-        if self.links.remove(conn).is_some() {
+        // After the end everybody has left already.
+        if self.links.remove(conn).is_some() && self.linger.is_none() {
             self.forget(conn, None);
         }
         self.settle(now);

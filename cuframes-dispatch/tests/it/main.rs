@@ -5,6 +5,7 @@
 mod abandoning;
 mod bytes;
 mod decoding;
+mod ending;
 mod faults;
 mod grid;
 mod holding;
