@@ -65,13 +65,16 @@ fn numbers_at_the_ends_of_the_numbers() {
     assert_eq!(number(&[x, y], 0, 1), 3_000_000_000_u64 * 6_000_000_001 + 3_000_000_000);
 }
 
-fn cut(total: (i64, i64), read: (i64, i64), write: (i64, i64), fit: Fit) -> Result<Grid, GridError> {
-    let roi = |(offset, shape): (i64, i64)| Roi::new(&[offset], &[shape]);
+/// A box of one axis: where it begins, and how large it is.
+type Side = (i64, i64);
+
+fn cut(total: Side, read: Side, write: Side, fit: Fit) -> Result<Grid, GridError> {
+    let roi = |(offset, shape): Side| Roi::new(&[offset], &[shape]);
     Grid::new(roi(total), roi(read), roi(write), fit)
 }
 
-/// Where the blocks of one axis read and write, as (offset, shape), and their numbers.
-fn places(grid: &Grid) -> Vec<((i64, i64), (i64, i64), u64)> {
+/// Where the blocks of one axis read and write, and their numbers.
+fn places(grid: &Grid) -> Vec<(Side, Side, u64)> {
     let side = |roi: &Roi| (roi.offset[0], roi.shape[0]);
     let blocks: Vec<Block> = grid.blocks("t").collect();
     assert_eq!(u64::try_from(blocks.len()).unwrap(), grid.len());

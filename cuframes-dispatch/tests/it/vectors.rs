@@ -16,8 +16,8 @@ fn block(status: Status) -> Block {
 }
 
 /// It reads as this, and this is written so.
-fn is(version: Version, vector: &[u8], message: Message) {
-    assert_eq!(encode(version, std::slice::from_ref(&message)), vector);
+fn is(version: Version, vector: &[u8], message: &Message) {
+    assert_eq!(encode(version, std::slice::from_ref(message)), vector);
     for pieces in [1, 3, usize::MAX] {
         assert_eq!(decode(version, vector, &[pieces]), (vec![message.clone()], None));
     }
@@ -26,14 +26,14 @@ fn is(version: Version, vector: &[u8], message: Message) {
 #[test]
 fn requests_of_the_release() {
     for (worker_id, bytes) in [(Some(3), vector!("w2_acquire")), (None, vector!("w2_acquire_no_number"))] {
-        is(Version::W2, &bytes, Message::AcquireBlock { task_id: "t".into(), worker_id });
+        is(Version::W2, &bytes, &Message::AcquireBlock { task_id: "t".into(), worker_id });
     }
 }
 
 #[test]
 fn blocks_that_a_server_of_the_release_sends() {
     let message = Message::SendBlock { block: block(Status::Created), timeout_secs: None };
-    is(Version::W2, &vector!("w2_send"), message);
+    is(Version::W2, &vector!("w2_send"), &message);
     let block = |number, status| {
         let (read_roi, write_roi) = match number {
             0 => (Roi::new(&[0], &[10]), Roi::new(&[0], &[10])),
@@ -42,16 +42,16 @@ fn blocks_that_a_server_of_the_release_sends() {
         Block { read_roi, write_roi, block_id: BlockId::new("t", number), status, stats: None }
     };
     let message = Message::SendBlock { block: block(0, Status::Created), timeout_secs: Some(600.0) };
-    is(Version::W2, &vector!("w2_send_first"), message);
+    is(Version::W2, &vector!("w2_send_first"), &message);
     let message = Message::SendBlock { block: block(1, Status::Failed), timeout_secs: Some(600.0) };
-    is(Version::W2, &vector!("w2_send_retry"), message);
+    is(Version::W2, &vector!("w2_send_retry"), &message);
 }
 
 #[test]
 fn blocks_that_a_worker_of_the_release_sends_back() {
-    is(Version::W2, &vector!("w2_release"), Message::ReleaseBlock { block: block(Status::Success) });
+    is(Version::W2, &vector!("w2_release"), &Message::ReleaseBlock { block: block(Status::Success) });
     let message = Message::BlockFailed { block: block(Status::Failed), error: "boom".into() };
-    is(Version::W2, &vector!("w2_failed"), message);
+    is(Version::W2, &vector!("w2_failed"), &message);
 }
 
 #[test]
@@ -76,20 +76,20 @@ fn measurements_with_a_number_that_is_none() {
 
 #[test]
 fn words_without_a_block() {
-    is(Version::W2, &vector!("w2_shutdown"), Message::RequestShutdown);
-    is(Version::W2, &vector!("w2_disconnect"), Message::Disconnect);
-    is(Version::W0, &vector!("w0_shutdown"), Message::RequestShutdown);
-    is(Version::W0, &vector!("w0_disconnect"), Message::Disconnect);
+    is(Version::W2, &vector!("w2_shutdown"), &Message::RequestShutdown);
+    is(Version::W2, &vector!("w2_disconnect"), &Message::Disconnect);
+    is(Version::W0, &vector!("w0_shutdown"), &Message::RequestShutdown);
+    is(Version::W0, &vector!("w0_disconnect"), &Message::Disconnect);
 }
 
 #[test]
 fn what_was_spoken_before_the_release() {
     let message = Message::AcquireBlock { task_id: "segment".into(), worker_id: None };
-    is(Version::W0, &vector!("w0_acquire"), message);
+    is(Version::W0, &vector!("w0_acquire"), &message);
     let message = Message::SendBlock { block: block(Status::Created), timeout_secs: None };
-    is(Version::W0, &vector!("w0_send"), message);
+    is(Version::W0, &vector!("w0_send"), &message);
     let message = Message::BlockFailed { block: block(Status::Failed), error: "boom".into() };
-    is(Version::W0, &vector!("w0_failed"), message);
+    is(Version::W0, &vector!("w0_failed"), &message);
 }
 
 #[test]
