@@ -11,6 +11,7 @@ mod grid;
 mod holding;
 mod parking;
 mod retries;
+mod streams;
 mod together;
 mod vectors;
 mod working;
