@@ -231,8 +231,11 @@ impl Server {
         }
     }
 
-    /// Answers those who are parked, and tells what happened.
+    /// Tells what happened, and answers those who are parked.
     fn settle(&mut self, now: Instant) {
+        while let Some(event) = self.scheduler.poll_event() {
+            self.events.push_back(ServerEvent::Block(event));
+        }
         for _ in 0..self.parked.len() {
             let Some((conn, task_id)) = self.parked.pop_front() else { break };
             // The task was there when it was parked, and tasks stay.
@@ -241,9 +244,6 @@ impl Server {
             } else if let Some(worker) = self.links.what_mut(conn) {
                 worker.parked -= 1;
             }
-        }
-        while let Some(event) = self.scheduler.poll_event() {
-            self.events.push_back(ServerEvent::Block(event));
         }
     }
 

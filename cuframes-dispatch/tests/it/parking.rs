@@ -1,6 +1,6 @@
 //! Workers that ask when nothing is ready wait, and are answered as soon as there is an answer.
 
-use cuframes_dispatch::{Cause, Outcome, TaskConfig};
+use cuframes_dispatch::{Cause, Outcome, ServerEvent, TaskConfig};
 
 use crate::bytes::{CREATED, FAILED, acquire, disconnect, done, failed, sent, shutdown};
 use crate::world::{TIMEOUT, World, ended, id, retried, success};
@@ -45,6 +45,24 @@ fn a_failure_answers_who_waits_with_the_same_block() {
     world.say(a, &failed("t", 0, "no"));
     assert_eq!(world.heard(b), sent("t", 0, FAILED));
     assert_eq!(world.news(), [retried("t", 0, Cause::Reported("no".into()))]);
+}
+
+#[test]
+fn what_happened_to_a_block_is_told_before_who_has_it_next() {
+    for (kind, cause) in [Cause::Reported("no".into()), Cause::Lost, Cause::Timeout].into_iter().enumerate() {
+        let mut world = World::new([0]);
+        let (a, _) = world.call_for("t", 1);
+        let (b, _) = world.call_for("t", 1);
+        world.events.clear();
+        match kind {
+            0 => _ = world.say(a, &failed("t", 0, "no")),
+            1 => world.hang_up(a),
+            _ => world.pass(TIMEOUT),
+        }
+        world.events.retain(|event| !matches!(event, ServerEvent::Left { .. }));
+        let sent = ServerEvent::Sent { conn: world.conn(b), worker_id: None, block_id: id("t", 0) };
+        assert_eq!(world.events, [retried("t", 0, cause), sent]);
+    }
 }
 
 #[test]
