@@ -80,7 +80,7 @@ pub struct Grid {
 pub enum GridError {
     /// Boxes with different numbers of axes, or without any.
     Axes,
-    /// A box without extent, or one that ends beyond 2^63.
+    /// A box without extent, or one that ends beyond 2^63, as a block may that goes over the edge.
     Extent {
         /// Along which axis.
         axis: usize,
@@ -148,6 +148,11 @@ impl Grid {
             let count = u64::try_from(count).unwrap_or(0);
             blocks =
                 blocks.checked_mul(count).filter(|blocks| *blocks < 1 << 63).ok_or(GridError::TooMany)?;
+            if fit == Fit::Overhang && whole < i64::try_from(count).unwrap_or(i64::MAX) {
+                // Where the last one ends, which goes over.
+                let last = from.checked_add(whole.saturating_mul(write_len));
+                last.and_then(|last| last.checked_add(read_to - write_from)).ok_or(extent)?;
+            }
             counts.push(count);
             origin.push(from);
         }
@@ -184,15 +189,13 @@ impl Grid {
             .collect();
         places.reverse();
         let (mut read_roi, mut write_roi) = (self.read.clone(), self.write.clone());
-        let axes = places.iter().zip(&self.origin).zip(&self.write.offset).zip(&self.write.shape);
-        for (axis, (((place, origin), first), len)) in axes.enumerate() {
-            let at = origin.saturating_add(place.saturating_mul(*len));
-            let by = at.saturating_sub(*first);
-            for roi in [&mut read_roi, &mut write_roi] {
-                if let Some(offset) = roi.offset.get_mut(axis) {
-                    *offset = offset.saturating_add(by);
-                }
-            }
+        for ((place, origin), len) in places.iter_mut().zip(&self.origin).zip(&self.write.shape) {
+            *place = origin.saturating_add(place.saturating_mul(*len));
+        }
+        // The margin between the two is what stays; how far the block is moved may not be a number of 64 bits.
+        for ((read, write), at) in read_roi.offset.iter_mut().zip(&mut write_roi.offset).zip(places) {
+            *read = at.saturating_sub(write.saturating_sub(*read));
+            *write = at;
         }
         let spatial_id = spatial_id(&self.total, &write_roi);
         if self.fit == Fit::Shrink {
@@ -206,10 +209,9 @@ impl Grid {
         let total = self.total.offset.iter().zip(&self.total.shape);
         let boxes = read.offset.iter().zip(&mut read.shape).zip(&mut write.shape);
         for ((total_from, total_len), ((read_from, read_len), write_len)) in total.zip(boxes) {
-            let beyond = read_from
-                .saturating_add(*read_len)
-                .saturating_sub(total_from.saturating_add(*total_len))
-                .max(0);
+            // Not by way of its end, which may lie beyond all numbers.
+            let left = total_len.saturating_sub(read_from.saturating_sub(*total_from));
+            let beyond = read_len.saturating_sub(left).max(0);
             *read_len -= beyond;
             *write_len -= beyond;
         }

@@ -42,6 +42,11 @@ impl Link for Peer {
     }
 
     fn send(&mut self, message: &Message) {
+        // Who reads slowly may never have read everything.
+        if self.sent > self.out.len() / 2 {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
         message.encode(self.version, &mut self.out);
     }
 

@@ -52,7 +52,7 @@ struct Entry {
     /// Blocks that it still waits for.
     waits_for: BTreeSet<Ref>,
     /// Blocks that wait for it.
-    dependents: Vec<Ref>,
+    dependents: BTreeSet<Ref>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,14 +106,19 @@ impl Scheduler {
         }
         for other in &others {
             if let Some(entry) = self.blocks.get_mut(other) {
-                entry.dependents.push(at);
+                entry.dependents.insert(at);
             }
         }
         block.status = Status::Created;
         block.stats = None;
         let is_ready = others.is_empty();
-        let entry =
-            Entry { block, failures: 0, state: State::Waiting, waits_for: others, dependents: Vec::new() };
+        let entry = Entry {
+            block,
+            failures: 0,
+            state: State::Waiting,
+            waits_for: others,
+            dependents: BTreeSet::new(),
+        };
         self.blocks.insert(at, entry);
         if let Some(task) = self.task(at.0) {
             task.counts.total += 1;
@@ -160,14 +165,18 @@ impl Scheduler {
         is_idle
     }
 
-    /// Somebody can take a block of this task.
+    /// Somebody can take a block of this task. It does not get one back that was taken from it, until it has answered.
     ///
     /// # Errors
     /// [`TaskError::UnknownTask`].
     pub fn acquire(&mut self, now: Instant, holder: ConnId, task_id: &str) -> Result<Acquired, TaskError> {
         let at = self.find_task(task_id)?;
         let Some(task) = self.tasks.get_mut(at) else { return Ok(Acquired::Nothing) };
-        let Some((_, number)) = task.ready.pop_first() else {
+        // Had it the same one twice, nobody could say which of the two it answers about.
+        let owes = self.holders.get(&holder).map(|held| &held.had);
+        let is_its = |number: u64| owes.is_none_or(|owes| !owes.contains(&(at, number)));
+        let next = task.ready.iter().find(|(_, number)| is_its(**number)).map(|(place, _)| *place);
+        let Some(number) = next.and_then(|place| task.ready.remove(&place)) else {
             let is_over = task.is_closed && task.counts.unfinished() == 0;
             return Ok(if is_over { Acquired::Ended } else { Acquired::Nothing });
         };
@@ -262,7 +271,14 @@ impl Scheduler {
         let mut ending = VecDeque::from([(at, outcome, cause)]);
         while let Some((at, outcome, cause)) = ending.pop_front() {
             self.take_back(at);
-            let Some(Entry { block, state, dependents, .. }) = self.blocks.remove(&at) else { continue };
+            let Some(Entry { block, state, waits_for, dependents, .. }) = self.blocks.remove(&at) else {
+                continue;
+            };
+            for other in waits_for {
+                if let Some(entry) = self.blocks.get_mut(&other) {
+                    entry.dependents.remove(&at);
+                }
+            }
             if let Some(Task { counts, ready, .. }) = self.tasks.get_mut(at.0) {
                 if let State::Ready { place } = state {
                     counts.ready -= 1;
@@ -278,12 +294,8 @@ impl Scheduler {
             }
             for dependent in dependents {
                 if outcome != Outcome::Success {
-                    let waits = |entry: &Entry| entry.waits_for.contains(&at);
-                    if self.blocks.get(&dependent).is_some_and(waits) {
-                        ending.push_back((dependent, Outcome::Orphaned, None));
-                    }
+                    ending.push_back((dependent, Outcome::Orphaned, None));
                 } else if let Some(entry) = self.blocks.get_mut(&dependent)
-                    // It may be another one of that name, that waits for others.
                     && entry.waits_for.remove(&at)
                     && entry.waits_for.is_empty()
                 {

@@ -135,7 +135,8 @@ impl Server {
         result
     }
 
-    /// Tells all workers that there is nothing more to do, and closes their connections. What they have is not waited for.
+    /// Tells those who wait for a block that there is nothing more to do, and closes all connections. What workers have is
+    /// not waited for.
     pub fn shut_down(&mut self, now: Instant) {
         if self.linger.is_some() {
             return;
@@ -146,7 +147,9 @@ impl Server {
         }
         for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
             self.links.close_when_sent(conn);
+            self.forget(conn, None);
         }
+        self.settle(now);
     }
 
     /// Whether it was shut down, and everybody was told or had a second for it.
@@ -180,11 +183,11 @@ impl Server {
                 Ok(())
             }
             Message::ReleaseBlock { block } => match block.status {
-                Status::Success => self.release(conn, block, None),
-                Status::Failed => self.release(conn, block, Some(String::new())),
+                Status::Success => self.release(now, conn, block, None),
+                Status::Failed => self.release(now, conn, block, Some(String::new())),
                 _ => Err(PeerFault::Status(block.block_id)),
             },
-            Message::BlockFailed { block, error } => self.release(conn, block, Some(error)),
+            Message::BlockFailed { block, error } => self.release(now, conn, block, Some(error)),
             Message::Disconnect => {
                 self.leave(conn, None);
                 Ok(())
@@ -193,11 +196,19 @@ impl Server {
         }
     }
 
-    fn release(&mut self, conn: ConnId, block: Block, error: Option<String>) -> Result<(), PeerFault> {
-        match self.scheduler.release(conn, &block.block_id, error.map(Cause::Reported)) {
-            Released::Foreign => Err(PeerFault::Foreign(block.block_id)),
-            _ => Ok(()),
+    fn release(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        block: Block,
+        error: Option<String>,
+    ) -> Result<(), PeerFault> {
+        if self.scheduler.release(conn, &block.block_id, error.map(Cause::Reported)) == Released::Foreign {
+            return Err(PeerFault::Foreign(block.block_id));
         }
+        // Who waits comes before what this one asks for next, also if that came with it.
+        self.settle(now);
+        Ok(())
     }
 
     /// Answers a request, if there is an answer now.
@@ -220,8 +231,11 @@ impl Server {
         }
     }
 
-    /// Answers those who are parked, and tells what happened.
+    /// Tells what happened, and answers those who are parked.
     fn settle(&mut self, now: Instant) {
+        while let Some(event) = self.scheduler.poll_event() {
+            self.events.push_back(ServerEvent::Block(event));
+        }
         for _ in 0..self.parked.len() {
             let Some((conn, task_id)) = self.parked.pop_front() else { break };
             // The task was there when it was parked, and tasks stay.
@@ -230,9 +244,6 @@ impl Server {
             } else if let Some(worker) = self.links.what_mut(conn) {
                 worker.parked -= 1;
             }
-        }
-        while let Some(event) = self.scheduler.poll_event() {
-            self.events.push_back(ServerEvent::Block(event));
         }
     }
 
@@ -292,7 +303,8 @@ impl Machine for Server {
 
     fn handle_eof(&mut self, now: Instant, conn: ConnId) {
         self.handle_timeout(now);
-        if self.links.remove(conn).is_some() {
+        // After the end everybody has left already.
+        if self.links.remove(conn).is_some() && self.linger.is_none() {
             self.forget(conn, None);
         }
         self.settle(now);

@@ -164,14 +164,15 @@ impl<'a> Reader<'a> {
     /// A variant below `count`, whose number is one of 32 bits.
     pub(crate) fn variant(&mut self, count: u8) -> Result<u8, DecodeError> {
         let start = self.fault(Problem::Number);
+        // The form of eight bytes is not one of 32 bits, whatever it holds.
+        if self.rest.first() == Some(&EIGHT) {
+            return Err(start);
+        }
         let value = self.u64()?;
-        let fault = |problem| DecodeError { problem, ..start };
-        // The form of eight bytes is not one of 32 bits.
-        let variant = u32::try_from(value).map_err(|_| fault(Problem::Number))?;
-        u8::try_from(variant)
+        u8::try_from(value)
             .ok()
             .filter(|variant| *variant < count)
-            .ok_or_else(|| fault(Problem::Variant(value)))
+            .ok_or(DecodeError { problem: Problem::Variant(value), ..start })
     }
 
     pub(crate) fn option<T>(
