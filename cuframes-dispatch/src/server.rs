@@ -96,7 +96,7 @@ pub struct Server {
     /// Who waits for a block, of which task, oldest first.
     parked: VecDeque<(ConnId, String)>,
     events: VecDeque<ServerEvent>,
-    /// It is over: when connections are closed on which something is left to send.
+    /// It is over: when the connections that are left are closed.
     linger: Option<Instant>,
 }
 
@@ -135,8 +135,8 @@ impl Server {
         result
     }
 
-    /// Tells those who wait for a block that there is nothing more to do, and closes all connections. What workers have is
-    /// not waited for.
+    /// Tells those who wait for a block that there is nothing more to do, and all others as soon as they ask; what they have
+    /// is taken from them. They close their connections then; who has not within a second is closed.
     pub fn shut_down(&mut self, now: Instant) {
         if self.linger.is_some() {
             return;
@@ -146,7 +146,6 @@ impl Server {
             self.links.send(conn, &Message::RequestShutdown);
         }
         for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
-            self.links.close_when_sent(conn);
             self.forget(conn, None);
         }
         self.settle(now);
@@ -155,13 +154,13 @@ impl Server {
     /// Whether it was shut down, and everybody was told or had a second for it.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.linger.is_some() && !self.links.has_closing()
+        self.linger.is_some() && self.links.iter().next().is_none()
     }
 
     /// How many workers are connected.
     #[must_use]
     pub fn workers(&self) -> usize {
-        self.links.iter().count()
+        if self.linger.is_some() { 0 } else { self.links.iter().count() }
     }
 
     fn message(&mut self, now: Instant, conn: ConnId, message: Message) -> Result<(), PeerFault> {
@@ -194,6 +193,23 @@ impl Server {
             }
             _ => Err(PeerFault::Role),
         }
+    }
+
+    /// Answers what comes after the end. A connection that is closed with a request on it may break under the worker while it
+    /// sends, which would tell it of a failure.
+    fn last_word(&mut self, conn: ConnId, message: &Message) -> Result<(), PeerFault> {
+        match message {
+            Message::AcquireBlock { .. } => {
+                let (peer, _) = self.links.get(conn).ok_or(PeerFault::Role)?;
+                if peer.waiting() > MAX_WAITING {
+                    return Err(PeerFault::Greedy);
+                }
+                self.links.send(conn, &Message::RequestShutdown);
+            }
+            Message::Disconnect => self.leave(conn, None),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn release(
@@ -249,7 +265,8 @@ impl Server {
 
     /// A worker goes, or has to.
     fn leave(&mut self, conn: ConnId, fault: Option<PeerFault>) {
-        if self.links.close(conn).is_some() {
+        // After the end everybody has left already.
+        if self.links.close(conn).is_some() && self.linger.is_none() {
             self.forget(conn, fault);
         }
     }
@@ -289,6 +306,7 @@ impl Machine for Server {
         self.handle_timeout(now);
         while !bytes.is_empty() && self.links.get(conn).is_some() {
             let result = match self.links.receive(conn, &mut bytes) {
+                Ok(Some(message)) if self.linger.is_some() => self.last_word(conn, &message),
                 Ok(Some(message)) => self.message(now, conn, message),
                 Ok(None) if self.is_dribbled(conn) => Err(PeerFault::Dribble),
                 Ok(None) => Ok(()),
@@ -303,7 +321,6 @@ impl Machine for Server {
 
     fn handle_eof(&mut self, now: Instant, conn: ConnId) {
         self.handle_timeout(now);
-        // After the end everybody has left already.
         if self.links.remove(conn).is_some() && self.linger.is_none() {
             self.forget(conn, None);
         }
@@ -313,7 +330,9 @@ impl Machine for Server {
     fn handle_timeout(&mut self, now: Instant) {
         self.scheduler.handle_timeout(now);
         if self.linger.is_some_and(|until| until <= now) {
-            self.links.close_closing();
+            for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
+                self.leave(conn, None);
+            }
         }
         self.settle(now);
     }
@@ -335,7 +354,7 @@ impl Machine for Server {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let linger = self.linger.filter(|_| self.links.has_closing());
+        let linger = self.linger.filter(|_| !self.is_finished());
         self.scheduler.poll_timeout().into_iter().chain(linger).min()
     }
 }

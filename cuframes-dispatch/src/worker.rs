@@ -92,6 +92,8 @@ pub struct Worker {
     asked: usize,
     /// The server has nothing more.
     is_over: bool,
+    /// Until when other requests are waited for that were not answered, when it is over and it has no block.
+    patience: Option<Instant>,
     /// Blocks that are being worked on.
     has: BTreeMap<BlockId, Block>,
     events: VecDeque<WorkerEvent>,
@@ -115,6 +117,7 @@ impl Worker {
             deadline,
             asked: 0,
             is_over: false,
+            patience: None,
             has: BTreeMap::new(),
             events: VecDeque::new(),
             stopped: false,
@@ -174,7 +177,11 @@ impl Worker {
     fn ask(&mut self, now: Instant) {
         if self.is_over {
             if self.has.is_empty() {
-                self.stop(now, Stop::Shutdown);
+                // A request that was not answered may be answered with a block, which would be lost; or never.
+                self.patience = Some(now + LINGER);
+                if self.asked == 0 {
+                    self.stop(now, Stop::Shutdown);
+                }
             }
             return;
         }
@@ -192,12 +199,14 @@ impl Worker {
                 if self.asked > 0 && !self.has.contains_key(&block.block_id) =>
             {
                 self.asked -= 1;
+                self.patience = None;
                 block.status = Status::Processing;
                 self.has.insert(block.block_id.clone(), block.clone());
                 let until = timeout(timeout_secs).map(|timeout| now + timeout);
                 self.events.push_back(WorkerEvent::Block { block, until });
             }
             Message::RequestShutdown => {
+                self.asked = self.asked.saturating_sub(1);
                 self.is_over = true;
                 self.ask(now);
             }
@@ -253,14 +262,22 @@ impl Machine for Worker {
         self.links.remove(conn);
         if self.conn == Some(conn) {
             self.conn = None;
-            let lost = self.has.len();
-            self.stop(now, if self.is_connected { Stop::Closed { lost } } else { Stop::Unreachable });
+            let stop = match self.has.len() {
+                _ if !self.is_connected => Stop::Unreachable,
+                // The other requests are not answered any more.
+                0 if self.is_over => Stop::Shutdown,
+                lost => Stop::Closed { lost },
+            };
+            self.stop(now, stop);
         }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         if !self.is_connected && now >= self.deadline {
             self.stop(now, Stop::Unreachable);
+        }
+        if self.patience.is_some_and(|until| until <= now) {
+            self.stop(now, Stop::Shutdown);
         }
         if self.linger.is_some_and(|until| until <= now) {
             self.links.close_closing();
@@ -286,7 +303,8 @@ impl Machine for Worker {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.linger {
             Some(until) => Some(until).filter(|_| self.links.has_closing()),
-            None => Some(self.deadline).filter(|_| !self.is_connected),
+            None if self.is_connected => self.patience,
+            None => Some(self.deadline),
         }
     }
 }
@@ -302,5 +320,49 @@ fn cut(text: &str) -> &str {
 
 /// Bytes of a reason.
 const MAX_ERROR: usize = 64 << 10;
-/// How long the last words may take.
+/// How long the last words may take, of this side or the other.
 const LINGER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_has_asked_for_more_waits_for_all_answers_before_it_leaves() {
+        let now = Instant::ZERO;
+        for end in ["answered", "closed", "silent"] {
+            let mut config = WorkerConfig::new("anywhere", "t");
+            config.depth = 4;
+            let mut worker = Worker::new(now, config);
+            let Some(Action::Connect { conn, .. }) = worker.poll_action() else { panic!("it connects") };
+            worker.handle_connected(now, conn);
+            let hear = |worker: &mut Worker, message: Message| {
+                let mut bytes = Vec::new();
+                message.encode(Version::W2, &mut bytes);
+                worker.handle_bytes(now, conn, &bytes);
+            };
+            let sent = |number| {
+                let block = Block { block_id: BlockId::new("t", number), ..Block::default() };
+                Message::SendBlock { block, timeout_secs: None }
+            };
+            hear(&mut worker, sent(0));
+            hear(&mut worker, Message::RequestShutdown);
+            // It failed with somebody else between the answers.
+            hear(&mut worker, sent(1));
+            for number in [0, 1] {
+                assert!(matches!(worker.poll_event(), Some(WorkerEvent::Block { .. })));
+                assert!(worker.done(now, &BlockId::new("t", number), None));
+            }
+            assert_eq!(worker.poll_event(), None, "one is not answered");
+            let until = worker.poll_timeout().unwrap();
+            match end {
+                "answered" => hear(&mut worker, Message::RequestShutdown),
+                "closed" => worker.handle_eof(now, conn),
+                _ => worker.handle_timeout(until),
+            }
+            assert_eq!(worker.poll_event(), Some(WorkerEvent::Stopped(Stop::Shutdown)));
+        }
+    }
+}

@@ -76,10 +76,12 @@ fn a_server_that_shuts_down_sends_idle_workers_home_and_costs_busy_ones_their_bl
     let mut world = World::open(0..2);
     let (a, b, c) = (world.join(2), world.join(1), world.join(3));
     world.shut_down();
-    assert_eq!(world.stop(a), Some(&Stop::Closed { lost: 2 }));
     for idle in [b, c] {
         assert_eq!(world.stop(idle), Some(&Stop::Shutdown));
     }
+    assert_eq!(world.stop(a), None);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.stop(a), Some(&Stop::Closed { lost: 2 }));
     assert!(world.server.is_finished());
     // Whoever comes now is told at once.
     let late = world.join(1);

@@ -149,7 +149,7 @@ fn when_all_is_done_it_says_goodbye_and_closes() {
 
 #[test]
 fn when_all_is_done_it_finishes_what_it_has_and_asks_for_nothing_more() {
-    let mut solo = Solo::new(3);
+    let mut solo = Solo::new(4);
     let blocks = [0, 1].map(|number| sent("t", number, CREATED)).concat();
     solo.hear(&[blocks, shutdown()].concat());
     assert_eq!((solo.events(), solo.said(), solo.worker.len()), (vec![], vec![], 2));
