@@ -11,13 +11,12 @@ use core::mem;
 use core::time::Duration;
 
 use cuframes_core::Instant;
-use cuframes_core::streams::{Action, ConnId, Machine};
+use cuframes_core::streams::{Action, ConnId, Links, Machine};
 
 use crate::config::{ConfigError, FrontendConfig};
 use crate::event::{FrontendEvent, Registered};
 use crate::fault::{Fault, Stage};
 use crate::held::{Held, index_of};
-use crate::links::Links;
 use crate::message::{MARK, Notice, Registration, Status};
 use crate::roll::{Progress, Roll};
 use crate::socket::Socket;
@@ -38,7 +37,7 @@ pub struct Frontend {
     init: Vec<u8>,
     deadline: Instant,
     roll: Roll,
-    links: Links<Peer>,
+    links: Links<Link, Peer>,
     /// Registrations that came before everybody was ready.
     held: VecDeque<Held>,
     /// How many of them are of ids that are not expected.
@@ -93,7 +92,7 @@ impl Frontend {
             init,
             deadline: now + timeout,
             roll: Roll::new(first..=last),
-            links: Links::new(),
+            links: Links::default(),
             held: VecDeque::new(),
             held_of_strangers: 0,
             events: VecDeque::new(),

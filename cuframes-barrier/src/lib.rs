@@ -79,7 +79,6 @@ mod event;
 mod fault;
 mod frontend;
 mod held;
-mod links;
 pub mod message;
 pub mod msgpack;
 mod participant;

@@ -5,10 +5,9 @@ use alloc::string::String;
 use core::time::Duration;
 
 use cuframes_core::Instant;
-use cuframes_core::streams::{Action, ConnId, Machine};
+use cuframes_core::streams::{Action, ConnId, Links, Machine};
 
 use crate::fault::{JoinError, JoinStage};
-use crate::links::Links;
 use crate::message::{Init, Notice, Registration, Status};
 use crate::zmtp::{Link, Message, SocketType};
 
@@ -57,7 +56,7 @@ pub struct Participant {
     address: String,
     timeout: Duration,
     deadline: Instant,
-    links: Links<To>,
+    links: Links<Link, To>,
     state: State,
     /// The pause before the next attempt, should the frontend close a connection on which nothing was said yet.
     pause: Duration,
@@ -94,7 +93,7 @@ impl Participant {
             address,
             timeout,
             deadline: now + timeout,
-            links: Links::new(),
+            links: Links::default(),
             state: State::Waiting(JoinStage::Connect),
             pause: FIRST_PAUSE,
             init: Init::default(),

@@ -4,6 +4,7 @@
 
 mod barrier;
 mod bench;
+mod dispatch;
 mod doctor;
 mod exporter;
 mod generate;
@@ -32,6 +33,7 @@ pub(crate) use self::barrier::{
     BarrierArgs, BarrierJoinArgs, BarrierSide, BarrierWaitArgs, StartArgs, TogetherArgs,
 };
 pub(crate) use self::bench::BenchArgs;
+pub(crate) use self::dispatch::{DispatchArgs, WorkArgs, version};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exporter::ExporterArgs;
 pub(crate) use self::generate::{CompletionsArgs, ManArgs};
@@ -68,6 +70,12 @@ pub(crate) enum Command {
     /// Start together with other processes: wait for them, or be one that is waited for
     #[command(after_help = barrier::EXAMPLES)]
     Barrier(BarrierArgs),
+    /// Hand blocks of work to workers, each to one of them
+    #[command(after_help = dispatch::DISPATCH_EXAMPLES)]
+    Dispatch(DispatchArgs),
+    /// Take blocks of work from a dispatcher
+    #[command(after_help = dispatch::WORK_EXAMPLES)]
+    Work(WorkArgs),
     /// Record a stream into a Matroska file, every byte and time stamp of it
     #[command(after_help = record::EXAMPLES)]
     Record(RecordArgs),

@@ -8,7 +8,9 @@ mod barrier;
 mod bench;
 mod console;
 mod convert;
+mod crew;
 mod demo;
+mod dispatch;
 mod doctor;
 mod error;
 mod exporter;
@@ -39,6 +41,7 @@ mod survey;
 mod taker;
 mod top;
 mod view;
+mod work;
 mod worker;
 
 use std::process::ExitCode;
@@ -96,6 +99,8 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Snapshot(args) => snapshot::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::View(args) => view::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Barrier(args) => barrier::run(args, &Signals::install(Later::Ends)?, console),
+        Command::Dispatch(args) => dispatch::run(args, &Signals::install(Later::Hurries)?, console),
+        Command::Work(args) => work::run(args, &Signals::install(Later::Hurries)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

@@ -91,6 +91,7 @@ mod claim_bells;
 mod clock;
 mod conn;
 mod connect;
+pub mod dispatch;
 mod entrance;
 mod error;
 mod fdpass;

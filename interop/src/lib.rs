@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, io};
 
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
@@ -45,6 +45,20 @@ pub async fn thread<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Se
     within(what, result).await.unwrap_or_else(|_| panic!("{what}: its thread has panicked"))
 }
 
+/// The program: `CUFRAMES`, or built now.
+#[must_use]
+pub fn cuframes() -> PathBuf {
+    if let Some(program) = env::var_os("CUFRAMES") {
+        return program.into();
+    }
+    let mut build = Program::new(env!("CARGO"));
+    build.args(["build", "--package=cuframes-cli", "--message-format=json", "--manifest-path"]);
+    let built = build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml")).output().unwrap();
+    let said = String::from_utf8(built.stdout).unwrap();
+    let path = said.split("\"executable\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    path.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&built.stderr))).into()
+}
+
 /// Python with the packages of `python/requirements.txt`, in a directory under `target`. `None` where that can't be had; that
 /// is told, past what a test program keeps to itself.
 #[must_use]
@@ -63,7 +77,7 @@ pub fn python(target: &Path) -> Option<&'static Path> {
             Err(error) => error.to_string(),
         };
         let mut past_the_test = io::stderr();
-        writeln!(past_the_test, "SKIPPED: participants in Python: {reason}").unwrap();
+        writeln!(past_the_test, "SKIPPED: peers in Python: {reason}").unwrap();
         None
     };
     PYTHON.get_or_init(make).as_deref()
@@ -80,7 +94,14 @@ impl Process {
     /// Starts it. Its standard input stays open as long as this is there.
     #[must_use]
     pub fn start(program: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(program, arguments, &[])
+    }
+
+    /// The same, with these variables in its environment.
+    #[must_use]
+    pub fn start_with(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(program);
+        command.envs(variables.iter().copied());
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{program:?}: {error}"));
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -95,14 +116,31 @@ impl Process {
         rest.trim_start().to_string()
     }
 
+    /// Writes a line to its standard input.
+    pub async fn tell(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
     /// Closes its standard input and waits for its end, which must be a good one. The lines that it said at last.
-    pub async fn end(mut self) -> Vec<String> {
+    pub async fn end(self) -> Vec<String> {
+        let (said, is_good) = self.ends().await;
+        assert!(is_good, "{said:?}");
+        said
+    }
+
+    /// Closes its standard input and waits for its end. The lines that it said at last, and whether the end was a good one.
+    pub async fn ends(mut self) -> (Vec<String>, bool) {
         drop(self.child.stdin.take());
         let mut said = Vec::new();
         while let Some(line) = within("the last line", self.lines.next_line()).await.unwrap() {
             said.push(line);
         }
-        assert!(within("the end", self.child.wait()).await.unwrap().success(), "{said:?}");
-        said
+        (said, within("the end", self.child.wait()).await.unwrap().success())
+    }
+
+    /// Kills it, in the midst of whatever it does.
+    pub async fn kill(mut self) {
+        within("the death", self.child.kill()).await.unwrap();
     }
 }

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use cuframes_core::streams;
+
 use super::decoder::{COMMAND, Decoder, Frame, MAX_PAYLOAD, write_header};
 use super::{SocketType, greeting};
 
@@ -245,6 +247,32 @@ impl Link {
         }
         write_header(&mut self.out, flags, body.len());
         self.out.extend(body);
+    }
+}
+
+impl streams::Link for Link {
+    type Message = Message;
+    type Sent = [u8];
+    type Error = LinkError;
+
+    fn receive(&mut self, bytes: &mut &[u8]) -> Result<Option<Message>, LinkError> {
+        self.receive(bytes)
+    }
+
+    fn send(&mut self, payload: &[u8]) {
+        self.send(payload);
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open()
+    }
+
+    fn poll_transmit(&self) -> Option<&[u8]> {
+        self.poll_transmit()
+    }
+
+    fn transmitted(&mut self, n: usize) {
+        self.transmitted(n);
     }
 }
 

@@ -156,7 +156,7 @@ impl TogetherArgs {
 }
 
 /// An endpoint, or the port of one on loopback.
-fn address(text: &str) -> Result<Endpoint, String> {
+pub(super) fn address(text: &str) -> Result<Endpoint, String> {
     match text.parse::<u16>() {
         Ok(port) => Ok(Endpoint::Tcp(([127, 0, 0, 1], port).into())),
         Err(_) => Endpoint::resolve(text).map_err(|error| error.to_string()),

@@ -13,6 +13,7 @@ mod barrier;
 mod bench;
 mod blocked;
 mod demo;
+mod dispatch;
 mod doctor;
 mod ends;
 mod errors;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cuframes_barrier::message::Init;
 use cuframes_barrier::{Frontend, FrontendConfig, FrontendEvent, Registered, Socket};
 use cuframes_core::gpu::Export;
+use tracing::{debug, info};
 
 use super::{BarrierError, keys};
 use crate::clock;
@@ -174,11 +175,15 @@ impl Barrier {
         let poll = |driver: &mut Pollable<Driver<Frontend>>| {
             driver.with(Driver::poll_event).map_err(BarrierError::System)
         };
-        if let Some(event) = poll(&mut self.driver)? {
-            return Ok(Some(event));
+        let mut event = poll(&mut self.driver)?;
+        if event.is_none() {
+            let _ = self.driver.wait(timeout).map_err(BarrierError::System)?;
+            event = poll(&mut self.driver)?;
         }
-        let _ = self.driver.wait(timeout).map_err(BarrierError::System)?;
-        poll(&mut self.driver)
+        if let Some(event) = &event {
+            trace(event);
+        }
+        Ok(event)
     }
 
     /// Calls the start off; participants that understand it are told why. They hear it in [`finish`](Self::finish).
@@ -208,6 +213,19 @@ impl Barrier {
     #[must_use]
     pub fn into_driver(self) -> Driver<Frontend> {
         self.driver.into_inner()
+    }
+}
+
+/// Tells what happens.
+fn trace(event: &FrontendEvent) {
+    match event {
+        FrontendEvent::Progress { index, progress } => info!(index, %progress, "participant"),
+        FrontendEvent::Restarted { index } => info!(index, "participant starts over"),
+        // Strangers may cause as many as they like.
+        FrontendEvent::Dropped { socket, error } => debug!(?socket, %error, "connection dropped"),
+        FrontendEvent::Started(participants) => info!(participants = participants.len(), "started"),
+        FrontendEvent::Failed(fault) => info!(%fault, "start failed"),
+        _ => {}
     }
 }
 

@@ -37,7 +37,8 @@ pub struct Driver<M> {
 
 impl<M: Machine> Driver<M> {
     /// A driver of `machine`, whose listeners are these, in this order; those beyond the eighth are not looked at.
-    pub fn new(machine: M, listeners: Listeners) -> Self {
+    pub fn new(machine: M, mut listeners: Listeners) -> Self {
+        listeners.0.truncate(MAX_LISTENERS);
         let mut driver = Self {
             machine,
             listeners: listeners.0,

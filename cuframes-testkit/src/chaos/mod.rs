@@ -1,6 +1,8 @@
 //! What must hold for every input: each function here reads arbitrary bytes as things to do, does them, and panics if
 //! something does not hold. They are the fuzz targets, run as property tests too, and replay the corpora of `fuzz/`.
 
+mod blocks;
+mod blocks_seeds;
 mod framing;
 mod hello;
 mod region;
@@ -10,6 +12,7 @@ mod session;
 mod start;
 mod start_seeds;
 
+pub use blocks::{blocks_frame, blocks_server};
 pub use framing::framing;
 pub use hello::hello_resp;
 pub use region::region_header;
@@ -23,7 +26,9 @@ use cuframes_core::wire::meta::FrameMeta;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
+    ("blocks_frame", blocks_frame),
+    ("blocks_server", blocks_server),
     ("framing", framing),
     ("hello_resp", hello_resp),
     ("region_header", region_header),

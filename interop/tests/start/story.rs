@@ -1,25 +1,10 @@
 //! A whole start: `cuframes publish`, with a participant in Python and `cuframes subscribe`.
 
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use cuframes_interop::Process;
+use cuframes_interop::{Process, cuframes};
 
 use crate::python::{Participant, interpreter};
-
-/// The program: `CUFRAMES`, or built now.
-fn cuframes() -> PathBuf {
-    if let Some(program) = env::var_os("CUFRAMES") {
-        return program.into();
-    }
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--package=cuframes-cli", "--message-format=json", "--manifest-path"]);
-    let built = build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml")).output().unwrap();
-    let said = String::from_utf8(built.stdout).unwrap();
-    let path = said.split("\"executable\":\"").nth(1).and_then(|rest| rest.split('"').next());
-    path.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&built.stderr))).into()
-}
 
 #[tokio::test]
 async fn a_publisher_starts_with_python_and_a_subscriber_which_sees_its_first_frame() {
@@ -30,17 +15,17 @@ async fn a_publisher_starts_with_python_and_a_subscriber_which_sees_its_first_fr
     std::fs::create_dir(&run_dir).unwrap();
     let key = format!("interop-{}", std::process::id());
     let address = format!("ipc://{}", dir.path().join("start").display());
-    let cuframes = |line: &str| {
+    let run = |line: &str| {
         let line = line.replace("KEY", &key).replace("ADDRESS", &address);
         let place = ["--run-dir", run_dir.to_str().unwrap()];
         Process::start(&program, &place.into_iter().chain(line.split(' ')).collect::<Vec<_>>())
     };
     // It publishes 20 frames into a ring of 4, so that nobody who is late could see the first.
-    let publisher = cuframes(
+    let publisher = run(
         "publish KEY --pattern seq --size 64x48 --format gray8 --frames 20 --fps 0 --ring 4 --policy strict-wait \
          --barrier ADDRESS --expect 2 --barrier-timeout 60",
     );
-    let subscriber = cuframes(
+    let subscriber = run(
         "subscribe KEY --mode strict --check-seq --json --barrier ADDRESS --index 1 --barrier-timeout 60 --timeout 60",
     );
     let mut participant = Participant::start(python, &address, 0, [0, 2], true);

@@ -11,11 +11,15 @@
 //! [`poll_event`](Machine::poll_event), and read [`poll_timeout`](Machine::poll_timeout) again. Forgetting costs latency,
 //! never correctness. Inputs never fail, and inputs for a connection that the machine does not know (any more) have no effect.
 
+mod links;
+
 use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
 use crate::time::Instant;
+
+pub use links::{Link, Links};
 
 /// A connection of one machine. The machine gives the numbers out and never uses one twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,25 +1,53 @@
 //! [`Links`]: the connections of one machine, what it has to do about them, and what each of them is.
+//!
+//! For those who write a machine: it gives out the numbers, and queues the actions.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use core::mem;
 use core::time::Duration;
 
-use cuframes_core::streams::{Action, ConnId};
+use super::{Action, ConnId};
 
-use crate::zmtp::{Link, LinkError, Message};
+/// What is spoken on one connection: bytes in, messages out, and the other way round.
+pub trait Link {
+    /// What arrives.
+    type Message;
+    /// What is sent.
+    type Sent: ?Sized;
+    /// Why a connection can't go on.
+    type Error;
+
+    /// Takes bytes from the front of `bytes` until a message is complete; `None` when all are taken.
+    ///
+    /// # Errors
+    /// If the connection can't go on. Nothing may be given to it afterwards.
+    fn receive(&mut self, bytes: &mut &[u8]) -> Result<Option<Self::Message>, Self::Error>;
+
+    /// Queues a message.
+    fn send(&mut self, message: &Self::Sent);
+
+    /// Whether messages can be sent already.
+    fn is_open(&self) -> bool;
+
+    /// What to send next.
+    fn poll_transmit(&self) -> Option<&[u8]>;
+
+    /// The first `n` bytes of it were sent.
+    fn transmitted(&mut self, n: usize);
+}
 
 /// Connections, each with a `T` that says what it is.
 #[derive(Debug)]
-pub(crate) struct Links<T> {
+pub struct Links<L, T> {
     next: u64,
-    all: BTreeMap<ConnId, Entry<T>>,
+    all: BTreeMap<ConnId, Entry<L, T>>,
     actions: VecDeque<Action>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    link: Link,
+struct Entry<L, T> {
+    link: L,
     what: T,
     /// An [`Action::Transmit`] is on its way already.
     is_announced: bool,
@@ -27,37 +55,43 @@ struct Entry<T> {
     is_closing: bool,
 }
 
-impl<T> Links<T> {
-    pub(crate) const fn new() -> Self {
+impl<L, T> Default for Links<L, T> {
+    fn default() -> Self {
         Self { next: 0, all: BTreeMap::new(), actions: VecDeque::new() }
     }
+}
 
+impl<L: Link, T> Links<L, T> {
     /// What the next connection will be called; all that there are come before it.
-    pub(crate) const fn next(&self) -> ConnId {
+    #[must_use]
+    pub const fn next(&self) -> ConnId {
         ConnId::new(self.next)
     }
 
     /// Somebody has connected.
-    pub(crate) fn accept(&mut self, link: Link, what: T) -> ConnId {
+    pub fn accept(&mut self, link: L, what: T) -> ConnId {
         let conn = self.add(link, what);
         self.announce(conn);
         conn
     }
 
     /// Asks for a connection.
-    pub(crate) fn connect(&mut self, address: String, delay: Duration, link: Link, what: T) -> ConnId {
+    pub fn connect(&mut self, address: String, delay: Duration, link: L, what: T) -> ConnId {
         let conn = self.add(link, what);
         self.actions.push_back(Action::Connect { conn, address, delay });
         conn
     }
 
     /// Such a connection is there.
-    pub(crate) fn connected(&mut self, conn: ConnId) {
+    pub fn connected(&mut self, conn: ConnId) {
         self.announce(conn);
     }
 
     /// Takes bytes from the front of `bytes` until a message is complete, or all if nothing is read any more.
-    pub(crate) fn receive(&mut self, conn: ConnId, bytes: &mut &[u8]) -> Result<Option<Message>, LinkError> {
+    ///
+    /// # Errors
+    /// If the connection can't go on.
+    pub fn receive(&mut self, conn: ConnId, bytes: &mut &[u8]) -> Result<Option<L::Message>, L::Error> {
         let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) else {
             *bytes = &[];
             return Ok(None);
@@ -67,22 +101,23 @@ impl<T> Links<T> {
         result
     }
 
-    pub(crate) fn send(&mut self, conn: ConnId, payload: &[u8]) {
+    /// Queues a message, unless the connection is about to be closed.
+    pub fn send(&mut self, conn: ConnId, message: &L::Sent) {
         if let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) {
-            entry.link.send(payload);
+            entry.link.send(message);
             self.announce(conn);
         }
     }
 
     /// Closes a connection at once.
-    pub(crate) fn close(&mut self, conn: ConnId) -> Option<T> {
+    pub fn close(&mut self, conn: ConnId) -> Option<T> {
         let what = self.remove(conn)?;
         self.actions.push_back(Action::Close(conn));
         Some(what)
     }
 
     /// Closes a connection when everything is sent.
-    pub(crate) fn close_when_sent(&mut self, conn: ConnId) {
+    pub fn close_when_sent(&mut self, conn: ConnId) {
         if let Some(entry) = self.all.get_mut(&conn) {
             entry.is_closing = true;
             if entry.link.poll_transmit().is_none() || !entry.link.is_open() {
@@ -92,25 +127,28 @@ impl<T> Links<T> {
     }
 
     /// It is closed already.
-    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<T> {
+    pub fn remove(&mut self, conn: ConnId) -> Option<T> {
         self.all.remove(&conn).map(|entry| entry.what)
     }
 
-    pub(crate) fn get(&self, conn: ConnId) -> Option<(&Link, &T)> {
+    /// One of them, with what it is.
+    #[must_use]
+    pub fn get(&self, conn: ConnId) -> Option<(&L, &T)> {
         self.all.get(&conn).map(|entry| (&entry.link, &entry.what))
     }
 
-    pub(crate) fn what_mut(&mut self, conn: ConnId) -> Option<&mut T> {
+    /// What one of them is.
+    pub fn what_mut(&mut self, conn: ConnId) -> Option<&mut T> {
         self.all.get_mut(&conn).map(|entry| &mut entry.what)
     }
 
     /// The connections that are not about to be closed, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
         self.all.iter().filter(|(_, entry)| !entry.is_closing).map(|(conn, entry)| (*conn, &entry.what))
     }
 
     /// The connections that wait until everything is sent are not waited for any longer.
-    pub(crate) fn close_closing(&mut self) {
+    pub fn close_closing(&mut self) {
         let actions = &mut self.actions;
         self.all.retain(|conn, entry| {
             if entry.is_closing {
@@ -120,11 +158,14 @@ impl<T> Links<T> {
         });
     }
 
-    pub(crate) fn has_closing(&self) -> bool {
+    /// Whether there are any that wait until everything is sent.
+    #[must_use]
+    pub fn has_closing(&self) -> bool {
         self.all.values().any(|entry| entry.is_closing)
     }
 
-    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+    /// For [`Machine::poll_action`](super::Machine::poll_action).
+    pub fn poll_action(&mut self) -> Option<Action> {
         let action = self.actions.pop_front()?;
         if let Action::Transmit(conn) = action
             && let Some(entry) = self.all.get_mut(&conn)
@@ -134,11 +175,14 @@ impl<T> Links<T> {
         Some(action)
     }
 
-    pub(crate) fn poll_transmit(&self, conn: ConnId) -> Option<&[u8]> {
+    /// For [`Machine::poll_transmit`](super::Machine::poll_transmit).
+    #[must_use]
+    pub fn poll_transmit(&self, conn: ConnId) -> Option<&[u8]> {
         self.all.get(&conn)?.link.poll_transmit()
     }
 
-    pub(crate) fn transmitted(&mut self, conn: ConnId, n: usize) {
+    /// For [`Machine::transmitted`](super::Machine::transmitted).
+    pub fn transmitted(&mut self, conn: ConnId, n: usize) {
         let Some(entry) = self.all.get_mut(&conn) else { return };
         entry.link.transmitted(n);
         if entry.is_closing && entry.link.poll_transmit().is_none() {
@@ -146,7 +190,7 @@ impl<T> Links<T> {
         }
     }
 
-    fn add(&mut self, link: Link, what: T) -> ConnId {
+    fn add(&mut self, link: L, what: T) -> ConnId {
         let conn = ConnId::new(self.next);
         self.next += 1;
         self.all.insert(conn, Entry { link, what, is_announced: false, is_closing: false });
