@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use cuframes_mio::barrier::{
-    Barrier, BarrierBuilder, BarrierError, FrontendEvent, Init, Join, ParticipantEvent, Progress as Reached,
-    Registered,
+    Barrier, BarrierBuilder, BarrierError, Fault, FrontendEvent, Init, Join, ParticipantEvent,
+    Progress as Reached, Registered,
 };
 use cuframes_mio::net::Endpoint;
 use serde::Serialize;
@@ -94,7 +94,10 @@ pub(crate) fn wait_for_all(
             }
             Some(FrontendEvent::Failed(fault)) => {
                 barrier.finish().map_err(failure)?;
-                let hint = "end the others and start again, with those who are missing";
+                let hint = match fault {
+                    Fault::Timeout { .. } => "end the others and start again, with those who are missing",
+                    _ => "end the others, correct this one, and start again",
+                };
                 let failed = BarrierError::Failed { endpoint: barrier.endpoint().clone(), fault };
                 return Err(failed!("{failed}; {hint}"));
             }
@@ -171,7 +174,7 @@ impl fmt::Display for Joined {
 
 fn join(args: &BarrierJoinArgs, signals: &Signals, console: &Console) -> Result<(), Failure> {
     let mut line = output::Line::new(console);
-    let mut join = args.builder().start().map_err(|error| failed!("{error}"))?;
+    let mut join = args.builder()?.start().map_err(|error| failed!("{error}"))?;
     let mut show = |now, join: &Join| {
         if let Some(stage) = join.participant().stage() {
             line.show(now, &format!("participant {}: waiting for {stage}", args.place.index));

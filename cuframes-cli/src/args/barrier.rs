@@ -7,6 +7,7 @@ use cuframes_mio::barrier::{Barrier, BarrierBuilder, Join, JoinBuilder};
 use cuframes_mio::net::Endpoint;
 
 use super::seconds;
+use crate::error::Failure;
 
 #[derive(Args, Debug)]
 pub(crate) struct BarrierArgs {
@@ -130,12 +131,16 @@ impl BarrierWaitArgs {
 }
 
 impl BarrierJoinArgs {
-    pub(crate) fn builder(&self) -> JoinBuilder {
-        let builder = Join::builder(self.endpoint.clone(), self.place.index).timeout(self.timeout);
-        let builder = builder.name(&self.name);
-        match self.place.of {
-            Some(count) => builder.of(count, self.place.first_index),
-            None => builder,
+    /// The participant, if there can be such a one.
+    pub(crate) fn builder(&self) -> Result<JoinBuilder, Failure> {
+        let PlaceArgs { index, of, first_index } = self.place;
+        let builder = Join::builder(self.endpoint.clone(), index).timeout(self.timeout).name(&self.name);
+        let Some(count) = of else { return Ok(builder) };
+        match index.checked_sub(first_index) {
+            Some(rank) if rank < count => Ok(builder.of(count, first_index)),
+            _ => Err(Failure::Usage(format!(
+                "index {index} is none of {count} participants from index {first_index} on; see --help"
+            ))),
         }
     }
 }

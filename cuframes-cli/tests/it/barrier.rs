@@ -273,6 +273,8 @@ fn wrong_usage_says_what_would_be_right() {
         ("barrier wait udp://1:2 --expect 1", "tcp://HOST:PORT or ipc://PATH"),
         ("barrier join", "--index"),
         ("barrier join --index 70000", "0..=65535"),
+        ("barrier join --index 5 --of 2", "none of 2 participants from index 0 on"),
+        ("barrier join --index 1 --of 2 --first-index 2", "none of 2 participants from index 2 on"),
         ("publish KEY --pattern bars --barrier 5555", "--expect"),
         ("publish KEY --pattern bars --expect 2", "--barrier"),
         ("subscribe KEY --barrier 5555", "--index"),

@@ -37,13 +37,16 @@ mod join;
 
 use std::{fmt, io};
 
-use cuframes_barrier::{ConfigError, Fault, JoinError, JoinStage};
+use cuframes_barrier::ConfigError;
 
 use crate::error::Error;
 use crate::net::{Endpoint, EndpointError, NetError};
 
 pub use cuframes_barrier::message::{Init, Registration};
-pub use cuframes_barrier::{Frontend, FrontendEvent, Participant, ParticipantEvent, Progress, Registered};
+pub use cuframes_barrier::{
+    Fault, Frontend, FrontendEvent, JoinError, JoinStage, Participant, ParticipantEvent, Progress,
+    Registered, Stage,
+};
 pub use frontend::{Barrier, BarrierBuilder};
 pub use join::{Join, JoinBuilder};
 
