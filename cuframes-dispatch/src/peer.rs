@@ -1,8 +1,6 @@
 //! [`Peer`]: one connection that speaks this protocol.
 
-use alloc::vec::Vec;
-
-use cuframes_core::streams::Link;
+use cuframes_core::streams::{Link, Outbox};
 
 use crate::wire::{Decoder, FrameError, Message, Version};
 
@@ -11,14 +9,12 @@ use crate::wire::{Decoder, FrameError, Message, Version};
 pub(crate) struct Peer {
     version: Version,
     decoder: Decoder,
-    out: Vec<u8>,
-    /// How much of `out` was sent.
-    sent: usize,
+    out: Outbox,
 }
 
 impl Peer {
-    pub(crate) const fn new(version: Version) -> Self {
-        Self { version, decoder: Decoder::new(version), out: Vec::new(), sent: 0 }
+    pub(crate) fn new(version: Version) -> Self {
+        Self { version, decoder: Decoder::new(version), out: Outbox::default() }
     }
 
     /// Bytes of a frame that is not complete.
@@ -27,8 +23,8 @@ impl Peer {
     }
 
     /// Bytes that wait to be sent.
-    pub(crate) fn waiting(&self) -> usize {
-        self.out.len() - self.sent
+    pub(crate) const fn waiting(&self) -> usize {
+        self.out.waiting()
     }
 }
 
@@ -42,12 +38,7 @@ impl Link for Peer {
     }
 
     fn send(&mut self, message: &Message) {
-        // Who reads slowly may never have read everything.
-        if self.sent > self.out.len() / 2 {
-            self.out.drain(..self.sent);
-            self.sent = 0;
-        }
-        message.encode(self.version, &mut self.out);
+        self.out.push(|out| message.encode(self.version, out));
     }
 
     fn is_open(&self) -> bool {
@@ -55,14 +46,10 @@ impl Link for Peer {
     }
 
     fn poll_transmit(&self) -> Option<&[u8]> {
-        self.out.get(self.sent..).filter(|bytes| !bytes.is_empty())
+        self.out.poll_transmit()
     }
 
     fn transmitted(&mut self, n: usize) {
-        self.sent = self.sent.saturating_add(n).min(self.out.len());
-        if self.sent == self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        }
+        self.out.transmitted(n);
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use cuframes_core::streams;
+use cuframes_core::streams::{self, Outbox};
 
 use super::decoder::{COMMAND, Decoder, Frame, MAX_PAYLOAD, write_header};
 use super::{SocketType, greeting};
@@ -75,9 +75,7 @@ pub struct Link {
     name: Vec<u8>,
     state: State,
     decoder: Decoder,
-    out: Vec<u8>,
-    /// How much of `out` was sent.
-    sent: usize,
+    out: Outbox,
 }
 
 #[derive(Debug)]
@@ -94,14 +92,9 @@ impl Link {
     /// A new connection of a socket of this type. `name` is its identity (a DEALER has one), at most 255 bytes.
     #[must_use]
     pub fn new(ours: SocketType, name: &[u8]) -> Self {
-        Self {
-            ours,
-            name: name.into(),
-            state: State::Greeting(0),
-            decoder: Decoder::default(),
-            out: greeting::OURS.into(),
-            sent: 0,
-        }
+        let mut out = Outbox::default();
+        out.push(|out| out.extend(greeting::OURS));
+        Self { ours, name: name.into(), state: State::Greeting(0), decoder: Decoder::default(), out }
     }
 
     /// Whether messages can be sent.
@@ -156,26 +149,18 @@ impl Link {
 
     /// Whether the peer takes what it is sent: no more than 64 KiB wait.
     pub(crate) fn is_read(&self) -> bool {
-        self.waiting() <= MAX_WAITING
-    }
-
-    fn waiting(&self) -> usize {
-        self.out.len() - self.sent
+        self.out.waiting() <= MAX_WAITING
     }
 
     /// What to send next.
     #[must_use]
     pub fn poll_transmit(&self) -> Option<&[u8]> {
-        self.out.get(self.sent..).filter(|bytes| !bytes.is_empty())
+        self.out.poll_transmit()
     }
 
     /// The first `n` bytes of it were sent.
     pub fn transmitted(&mut self, n: usize) {
-        self.sent = self.sent.saturating_add(n).min(self.out.len());
-        if self.sent == self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        }
+        self.out.transmitted(n);
     }
 
     fn command(&mut self, body: &[u8]) -> Result<(), LinkError> {
@@ -194,7 +179,7 @@ impl Link {
             b"PING" => {
                 rest = rest.get(2..).filter(|context| context.len() <= 16).ok_or(LinkError::Command)?;
                 // A long message may be on its way, and is no fault.
-                if self.waiting() > MAX_PAYLOAD + MAX_WAITING {
+                if self.out.waiting() > MAX_PAYLOAD + MAX_WAITING {
                     return Err(LinkError::NotReading);
                 }
                 let mut pong = Vec::from(*b"\x04PONG");
@@ -240,13 +225,10 @@ impl Link {
     }
 
     fn push(&mut self, flags: u8, body: &[u8]) {
-        // Who always leaves something unread does not make it grow.
-        if self.sent > self.out.len() / 2 {
-            self.out.drain(..self.sent);
-            self.sent = 0;
-        }
-        write_header(&mut self.out, flags, body.len());
-        self.out.extend(body);
+        self.out.push(|out| {
+            write_header(out, flags, body.len());
+            out.extend(body);
+        });
     }
 }
 

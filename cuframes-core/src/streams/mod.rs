@@ -12,6 +12,7 @@
 //! never correctness. Inputs never fail, and inputs for a connection that the machine does not know (any more) have no effect.
 
 mod links;
+mod outbox;
 
 use alloc::string::String;
 use core::fmt;
@@ -20,6 +21,7 @@ use core::time::Duration;
 use crate::time::Instant;
 
 pub use links::{Link, Links};
+pub use outbox::Outbox;
 
 /// A connection of one machine. The machine gives the numbers out and never uses one twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
