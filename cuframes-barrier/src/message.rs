@@ -6,6 +6,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use cuframes_core::text::cut;
+
 use crate::msgpack::{DecodeError, Dict, Problem, Reader, Wire, Writer};
 
 /// Defines a message: each field with its type and its default; one without a default must be there.
@@ -237,11 +239,6 @@ impl Default for Registration {
     fn default() -> Self {
         Self::read(&mut Reader::new(&[0x80])).unwrap_or_else(|_| unreachable!("each field has a default"))
     }
-}
-
-/// As much of a text as `max` bytes hold.
-fn cut(text: &str, max: usize) -> &str {
-    (0..=max).rev().find_map(|end| text.get(..end.min(text.len()))).unwrap_or_default()
 }
 
 /// The longest reason that is sent, in bytes.

@@ -13,6 +13,7 @@
 //! | [`ring`] | the writer and the reader of these words (§5) |
 //! | [`gpu`] | what a kind of frame memory can do; drivers call it |
 //! | [`streams`] | the verbs of the protocols beside this one, which speak on several byte streams at once |
+//! | [`text`] | texts that have a longest length |
 //!
 //! # Example
 //!
@@ -100,6 +101,7 @@ pub mod roster;
 pub mod session;
 pub mod shm;
 pub mod streams;
+pub mod text;
 pub mod time;
 pub mod wire;
 

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Links, Machine};
+use cuframes_core::text::cut;
 
 use crate::peer::Peer;
 use crate::wire::{Block, BlockId, FrameError, Message, Stats, Status, Version, timeout};
@@ -139,7 +140,7 @@ impl Worker {
     pub fn failed(&mut self, now: Instant, block_id: &BlockId, error: &str) -> bool {
         let Some(mut block) = self.has.remove(block_id) else { return false };
         block.status = Status::Failed;
-        self.say(&Message::BlockFailed { block, error: cut(error).into() });
+        self.say(&Message::BlockFailed { block, error: cut(error, MAX_ERROR).into() });
         self.ask(now);
         true
     }
@@ -307,15 +308,6 @@ impl Machine for Worker {
             None => Some(self.deadline),
         }
     }
-}
-
-/// As much of a reason as is sent.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(MAX_ERROR);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
 }
 
 /// Bytes of a reason.

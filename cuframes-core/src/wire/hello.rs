@@ -13,6 +13,7 @@ use super::reader::Reader;
 use crate::config::{Features, Ownership, RingSize, SubscriberMode};
 use crate::error::{ErrorCode, Place, Problem, Violation};
 use crate::number::{to_u64, to_usize};
+use crate::text::cut;
 
 /// First message of a connection, from the subscriber (§3.3).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -255,8 +256,7 @@ pub(super) fn read_result(reader: &mut Reader<'_>) -> Result<Option<ErrorCode>, 
 
 /// A text behind its length; what can't fit into a payload is cut.
 pub(super) fn put_text(out: &mut BytesMut, text: &str) {
-    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|end| text.is_char_boundary(*end));
-    let text = text.get(..end.unwrap_or(0)).unwrap_or_default();
+    let text = cut(text, MAX_TEXT);
     out.put_u32_le(u32::try_from(text.len()).unwrap_or(0));
     out.put_slice(text.as_bytes());
 }
