@@ -1,7 +1,7 @@
 //! `cuframes barrier`, and the barrier of a publisher and of a subscriber: starting together.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cuframes_mio::barrier::{
     Barrier, BarrierBuilder, BarrierError, Fault, FrontendEvent, Init, Join, ParticipantEvent,
@@ -220,16 +220,6 @@ pub(crate) fn wait_start(
         ParticipantEvent::Started { confirmed } => Some(confirmed),
         _ => None,
     })
-}
-
-/// Looks whether the start goes on, without waiting.
-pub(crate) fn check(join: &mut Join) -> Result<(), Failure> {
-    while let Some(event) = join.next_event(Some(Duration::ZERO)).map_err(|error| failed!("{error}"))? {
-        if let ParticipantEvent::Failed(error) = event {
-            return Err(failed!("{}", join.not_joined(error)));
-        }
-    }
-    Ok(())
 }
 
 fn wait_for<T>(

@@ -78,7 +78,7 @@ fn connect<B: View>(
     let mut join = join.name(args.name.as_str()).start().map_err(|error| failed!("{error}"))?;
     let attached = attach_between(&mut join, args, signals, |join| {
         // Its deadline goes on meanwhile, and the start may be called off.
-        let check = || barrier::check(join);
+        let check = || join.check().map_err(|error| failed!("{error}"));
         attach_while(&builder, &backend, args.timeout, signals, check)
     });
     // The others are told, if they are still to hear anything.

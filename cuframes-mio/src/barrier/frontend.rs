@@ -172,14 +172,7 @@ impl Barrier {
     /// # Errors
     /// If the event loop fails.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<FrontendEvent>, BarrierError> {
-        let poll = |driver: &mut Pollable<Driver<Frontend>>| {
-            driver.with(Driver::poll_event).map_err(BarrierError::System)
-        };
-        let mut event = poll(&mut self.driver)?;
-        if event.is_none() {
-            let _ = self.driver.wait(timeout).map_err(BarrierError::System)?;
-            event = poll(&mut self.driver)?;
-        }
+        let event = self.driver.next_event(timeout).map_err(BarrierError::System)?;
         if let Some(event) = &event {
             trace(event);
         }
@@ -191,11 +184,8 @@ impl Barrier {
     /// # Errors
     /// If the event loop fails.
     pub fn cancel(&mut self, reason: &str) -> Result<(), BarrierError> {
-        let cancel = |driver: &mut Driver<Frontend>| {
-            let now = clock::now();
-            driver.command(now, |frontend| frontend.cancel(now, reason));
-        };
-        self.driver.with(cancel).map_err(BarrierError::System)
+        let cancelled = self.driver.command(|frontend, now| frontend.cancel(now, reason));
+        cancelled.map_err(BarrierError::System)
     }
 
     /// Waits until those who are to hear how it ended were sent that; at most a second. No effect before the end.

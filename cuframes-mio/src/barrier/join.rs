@@ -173,11 +173,8 @@ impl Join {
         let mut registration = Registration::new(self.settings.index.saturating_sub(first), count);
         registration.instance_id.clone_from(&self.settings.name);
         registration.max_num_seqs = self.settings.frames.into();
-        let ready = |driver: &mut Driver<Participant>| {
-            let now = clock::now();
-            driver.command(now, |participant| participant.ready(now, registration));
-        };
-        self.driver.with(ready).map_err(BarrierError::System)
+        let ready = self.driver.command(|participant, now| participant.ready(now, registration));
+        ready.map_err(BarrierError::System)
     }
 
     /// Waits until everybody is there, and says whether the frontend has said so.
@@ -195,7 +192,10 @@ impl Join {
     }
 
     /// Looks whether the start goes on, without waiting: for one who prepares.
-    fn check(&mut self) -> Result<(), BarrierError> {
+    ///
+    /// # Errors
+    /// [`BarrierError::NotJoined`], or [`BarrierError::System`] if the event loop fails.
+    pub fn check(&mut self) -> Result<(), BarrierError> {
         while let Some(event) = self.next_event(Some(Duration::ZERO))? {
             if let ParticipantEvent::Failed(error) = event {
                 return Err(self.not_joined(error));
@@ -212,14 +212,7 @@ impl Join {
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<Option<ParticipantEvent>, BarrierError> {
-        let poll = |driver: &mut Pollable<Driver<Participant>>| {
-            driver.with(Driver::poll_event).map_err(BarrierError::System)
-        };
-        if let Some(event) = poll(&mut self.driver)? {
-            return Ok(Some(event));
-        }
-        let _ = self.driver.wait(timeout).map_err(BarrierError::System)?;
-        poll(&mut self.driver)
+        self.driver.next_event(timeout).map_err(BarrierError::System)
     }
 
     /// Calls it off, and tells a frontend that understands it why.
@@ -227,11 +220,8 @@ impl Join {
     /// # Errors
     /// If the event loop fails.
     pub fn cancel(&mut self, reason: &str) -> Result<(), BarrierError> {
-        let cancel = |driver: &mut Driver<Participant>| {
-            let now = clock::now();
-            driver.command(now, |participant| participant.cancel(now, reason));
-        };
-        self.driver.with(cancel).map_err(BarrierError::System)?;
+        let cancelled = self.driver.command(|participant, now| participant.cancel(now, reason));
+        cancelled.map_err(BarrierError::System)?;
         while !self.driver.get_ref().machine().is_finished() {
             let _ = self.driver.wait(None).map_err(BarrierError::System)?;
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use cuframes_dispatch::wire::Version;
 use cuframes_dispatch::{Scheduler, Server, ServerEvent};
 
-use crate::clock;
 use crate::net::{Driver, Endpoint, Listeners, NetError};
 use crate::pollable::Pollable;
 
@@ -74,8 +73,7 @@ impl Dispatcher {
     /// # Errors
     /// If the event loop fails.
     pub fn schedule<R>(&mut self, change: impl FnOnce(&mut Scheduler) -> R) -> io::Result<R> {
-        let now = clock::now();
-        self.driver.with(|driver| driver.command(now, |server| server.schedule(now, change)))
+        self.driver.command(|server, now| server.schedule(now, change))
     }
 
     /// The next thing that happens, within `timeout` (`None`: however long it takes; but a signal may end the wait).
@@ -83,11 +81,7 @@ impl Dispatcher {
     /// # Errors
     /// If the event loop fails.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> io::Result<Option<ServerEvent>> {
-        if let Some(event) = self.driver.with(Driver::poll_event)? {
-            return Ok(Some(event));
-        }
-        let _ = self.driver.wait(timeout)?;
-        self.driver.with(Driver::poll_event)
+        self.driver.next_event(timeout)
     }
 
     /// Tells the workers that there is nothing more to do, and closes their connections; takes a second at most.
@@ -95,8 +89,7 @@ impl Dispatcher {
     /// # Errors
     /// If the event loop fails.
     pub fn shut_down(&mut self) -> io::Result<()> {
-        let now = clock::now();
-        self.driver.with(|driver| driver.command(now, |server| server.shut_down(now)))?;
+        self.driver.command(Server::shut_down)?;
         while !self.driver.get_ref().machine().is_finished() {
             let _ = self.driver.wait(None)?;
         }

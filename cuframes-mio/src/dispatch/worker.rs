@@ -82,11 +82,7 @@ impl Worker {
     /// # Errors
     /// If the event loop fails.
     pub fn next(&mut self, timeout: Option<Duration>) -> io::Result<Next> {
-        let mut event = self.driver.with(Driver::poll_event)?;
-        if event.is_none() {
-            let _ = self.driver.wait(timeout)?;
-            event = self.driver.with(Driver::poll_event)?;
-        }
+        let event = self.driver.next_event(timeout)?;
         Ok(match event {
             Some(WorkerEvent::Block { block, .. }) => Next::Block(Box::new(block)),
             Some(WorkerEvent::Stopped(stop)) => {
@@ -102,7 +98,7 @@ impl Worker {
     /// # Errors
     /// If the event loop fails.
     pub fn done(&mut self, block_id: &BlockId, stats: Option<Stats>) -> io::Result<bool> {
-        self.command(|machine| machine.done(clock::now(), block_id, stats))
+        self.driver.command(|machine, now| machine.done(now, block_id, stats))
     }
 
     /// A block could not be done, and why. Answers whether it was one of those that it has.
@@ -110,7 +106,7 @@ impl Worker {
     /// # Errors
     /// If the event loop fails.
     pub fn failed(&mut self, block_id: &BlockId, error: &str) -> io::Result<bool> {
-        self.command(|machine| machine.failed(clock::now(), block_id, error))
+        self.driver.command(|machine, now| machine.failed(now, block_id, error))
     }
 
     /// Takes no more blocks and leaves; those that it has go to others. Takes a second at most.
@@ -118,7 +114,7 @@ impl Worker {
     /// # Errors
     /// If the event loop fails.
     pub fn leave(&mut self) -> io::Result<()> {
-        self.command(|machine| machine.leave(clock::now()))?;
+        self.driver.command(Machine::leave)?;
         self.finish()
     }
 
@@ -132,10 +128,6 @@ impl Worker {
     #[must_use]
     pub fn into_driver(self) -> Driver<Machine> {
         self.driver.into_inner()
-    }
-
-    fn command<R>(&mut self, command: impl FnOnce(&mut Machine) -> R) -> io::Result<R> {
-        self.driver.with(|driver| driver.command(clock::now(), command))
     }
 
     /// Waits until everything is sent.

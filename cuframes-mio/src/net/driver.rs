@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Machine};
@@ -13,12 +14,13 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use super::conn::{Conn, State, Target};
 use super::listener::Listener;
 use super::{Endpoint, NetError};
+use crate::clock;
 use crate::conn::INTEREST;
 use crate::entrance::Caller;
-use crate::pollable::{EventSource, Registration, Turn};
+use crate::pollable::{EventSource, Pollable, Registration, Turn};
 
 /// Moves bytes, connections and time for a [`Machine`]: an [`EventSource`] for your own mio `Poll`, or one descriptor in a
-/// [`Pollable`](crate::Pollable).
+/// [`Pollable`].
 ///
 /// Connections that can't be made are tried again, at first after 1 ms and in the end every 2 s. There are at most 1000
 /// connections at a time; the machine decides who makes room, as far as it has a bound of its own.
@@ -48,7 +50,7 @@ impl<M: Machine> Driver<M> {
             trouble: None,
             buffer: vec![0; READ_SIZE].into(),
         };
-        driver.settle(crate::clock::now());
+        driver.settle(clock::now());
         driver
     }
 
@@ -285,6 +287,29 @@ impl<M: Machine> EventSource for Driver<M> {
         let attempts = self.conns.iter().flatten().filter_map(Conn::due);
         let listeners = self.listeners.iter().filter_map(Listener::poll_timeout);
         self.machine.poll_timeout().into_iter().chain(attempts).chain(listeners).min()
+    }
+}
+
+impl<M: Machine> Pollable<Driver<M>> {
+    /// The next event of the machine, within `timeout` (`None`: however long it takes; but a signal may end the wait).
+    ///
+    /// # Errors
+    /// If the event loop fails.
+    pub fn next_event(&mut self, timeout: Option<Duration>) -> io::Result<Option<M::Event>> {
+        if let Some(event) = self.with(Driver::poll_event)? {
+            return Ok(Some(event));
+        }
+        let _ = self.wait(timeout)?;
+        self.with(Driver::poll_event)
+    }
+
+    /// Calls one of the machine's commands with the time, and does what it leads to.
+    ///
+    /// # Errors
+    /// If the event loop fails.
+    pub fn command<R>(&mut self, command: impl FnOnce(&mut M, Instant) -> R) -> io::Result<R> {
+        let now = clock::now();
+        self.with(|driver| driver.command(now, |machine| command(machine, now)))
     }
 }
 
