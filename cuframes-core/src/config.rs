@@ -73,6 +73,8 @@ impl Features {
     pub const MEM_OFFSET: Self = Self(1 << 4);
     /// what the publisher says about its slots, once more where nobody else can write it.
     pub const WITNESS: Self = Self(1 << 5);
+    /// no frame is required of this subscriber: under STRICT_WAIT nobody waits for its acknowledgements.
+    pub const NO_ACK: Self = Self(1 << 6);
 
     /// The features in both sets.
     #[must_use]
@@ -95,13 +97,14 @@ impl Features {
 
 impl fmt::Display for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(Features, &str); 6] = [
+        const NAMES: [(Features, &str); 7] = [
             (Features::FD_PASSING, "fd-passing"),
             (Features::LEASE, "lease"),
             (Features::WAKE_HINT, "wake-hint"),
             (Features::CUDA_VMM, "cuda-vmm"),
             (Features::MEM_OFFSET, "mem-offset"),
             (Features::WITNESS, "witness"),
+            (Features::NO_ACK, "no-ack"),
         ];
         let mut rest = self.0;
         let mut separator = "";
@@ -268,6 +271,7 @@ mod tests {
         use alloc::string::ToString;
         assert_eq!(Features::NONE.to_string(), "none");
         assert_eq!(Features(0b111).to_string(), "fd-passing+lease+wake-hint");
+        assert_eq!(Features::LEASE.union(Features::NO_ACK).to_string(), "lease+no-ack");
         assert_eq!(Features(0x101).to_string(), "fd-passing+0x100");
         assert_eq!(Features(0x100).to_string(), "0x100");
     }

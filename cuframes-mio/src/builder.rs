@@ -248,8 +248,11 @@ fn random_epoch() -> u64 {
 }
 
 /// What every publisher honours.
-const FEATURES: Features =
-    Features::FD_PASSING.union(Features::LEASE).union(Features::WAKE_HINT).union(Features::WITNESS);
+const FEATURES: Features = Features::FD_PASSING
+    .union(Features::LEASE)
+    .union(Features::WAKE_HINT)
+    .union(Features::WITNESS)
+    .union(Features::NO_ACK);
 
 const DEFAULT_RING_SIZE: RingSize = RingSize::new(8).expect("8 is between 1 and 16");
 

@@ -19,6 +19,8 @@ pub struct Frame<R: Region, O: Outside> {
     pts_ns: i64,
     written_bytes: u64,
     lost: u64,
+    /// It was taken by its number: whether it will be needed again is not ours to say.
+    by_number: bool,
     released: bool,
 }
 
@@ -30,11 +32,15 @@ impl<R: Region, O: Outside> Frame<R, O> {
         pts_ns: i64,
         written_bytes: u64,
     ) -> Self {
-        Self { seat, seq, slot, pts_ns, written_bytes, lost: 0, released: false }
+        Self { seat, seq, slot, pts_ns, written_bytes, lost: 0, by_number: false, released: false }
     }
 
     pub(super) const fn set_lost(&mut self, lost: u64) {
         self.lost = lost;
+    }
+
+    pub(super) const fn set_by_number(&mut self) {
+        self.by_number = true;
     }
 
     /// Its number.
@@ -79,7 +85,24 @@ impl<R: Region, O: Outside> Frame<R, O> {
         self.seat.is_intact(self.slot, self.seq)
     }
 
+    /// What [`release`](Self::release) would say now: whether the frame is still ours, and everything read from it up to now
+    /// was the frame's. It stays held.
+    ///
+    /// # Errors
+    /// [`FrameLost`] if what was read may not have been this frame.
+    pub fn check(&self) -> Result<(), FrameLost> {
+        if !self.seat.is_held() {
+            Err(FrameLost::Evicted)
+        } else if self.is_intact() {
+            Ok(())
+        } else {
+            Err(FrameLost::Overwritten)
+        }
+    }
+
     /// Acknowledges the frame and gives its lease back. Call it when all work that reads the frame has *finished*.
+    ///
+    /// One that was [taken by its number](super::RingReader::get) is not acknowledged.
     ///
     /// # Errors
     /// [`FrameLost`] if what was read may not have been this frame.
@@ -101,22 +124,24 @@ impl<R: Region, O: Outside> Frame<R, O> {
             return Ok(());
         }
         self.released = true;
-        let result = if self.seat.is_held() {
-            let intact = self.is_intact();
-            self.seat.ack(self.slot, self.seq);
+        let result = self.check();
+        if result == Err(FrameLost::Evicted) {
+            // Others may have written that: if the bit is ours after all, the reader says the rest.
+            if !self.by_number {
+                self.seat.note_done(self.seq);
+            }
+            if self.seat.leases() {
+                self.seat.forget_lease(self.slot);
+            }
+        } else {
+            if !self.by_number {
+                self.seat.ack(self.slot, self.seq);
+            }
             if self.seat.leases() {
                 self.seat.clear_lease(self.slot);
             }
             self.seat.wake_publisher();
-            if intact { Ok(()) } else { Err(FrameLost::Overwritten) }
-        } else {
-            // Others may have written that: if the bit is ours after all, the reader says the rest.
-            self.seat.note_done(self.seq);
-            if self.seat.leases() {
-                self.seat.forget_lease(self.slot);
-            }
-            Err(FrameLost::Evicted)
-        };
+        }
         result.inspect_err(|lost| self.seat.outside().frame_lost(*lost))
     }
 }

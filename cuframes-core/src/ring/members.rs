@@ -20,6 +20,8 @@ pub struct Members<W> {
     active: W,
     /// Bit per active subscriber that wakes a parked publisher.
     waking: W,
+    /// Bit per active subscriber of which no frame is required.
+    excused: W,
     /// The newest published number.
     newest: W,
     /// Per bit: `initial_seq`; while it joins, that of its last holder, which is no greater.
@@ -51,6 +53,7 @@ impl<W: Word> Members<W> {
         Arc::new(Self {
             active: W::new(0),
             waking: W::new(0),
+            excused: W::new(0),
             newest: W::new(0),
             joined: array::from_fn(|_| W::new(0)),
             term: array::from_fn(|_| W::new(0)),
@@ -78,6 +81,12 @@ impl<W: Word> Members<W> {
         self.active.load(Acquire) >> SUBSCRIBERS
     }
 
+    /// Bit per active subscriber that has to acknowledge frames. `active` first: who sees there that somebody has joined sees
+    /// what it asked for.
+    fn required(&self) -> u64 {
+        self.active() & !self.excused.load(Relaxed)
+    }
+
     /// The newest published number, 0 before the first.
     #[must_use]
     pub fn newest(&self) -> u64 {
@@ -102,12 +111,16 @@ impl<W: Word> Members<W> {
 
     /// Makes `bit` active and returns its `initial_seq`; its slot in the region says `last_seen_seq = initial_seq`.
     ///
-    /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done.
+    /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done,
+    /// unless it asked for NO_ACK.
     pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, features: Features) -> u64 {
-        if features.contains(Features::WAKE_HINT) {
-            self.waking.fetch_or(bit.mask(), AcqRel);
-        } else {
-            self.waking.fetch_and(!bit.mask(), AcqRel);
+        // Before the bit is active: whoever finds it active must not take what its last holder asked for as its own.
+        for (word, feature) in [(&self.waking, Features::WAKE_HINT), (&self.excused, Features::NO_ACK)] {
+            if features.contains(feature) {
+                word.fetch_or(bit.mask(), AcqRel);
+            } else {
+                word.fetch_and(!bit.mask(), AcqRel);
+            }
         }
         // SYNC POINT: join. Either the writer's next look at `active` sees the bit, or we see the number it published
         // before that look, and then the subscriber was not promised that frame.
@@ -131,10 +144,10 @@ impl<W: Word> Members<W> {
         self.newest.store(seq, Release);
     }
 
-    /// Bit per active subscriber that must be done with frame `seq` in slot `slot`, and is not (D-5).
+    /// Bit per active subscriber that must be done with frame `seq` in slot `slot`, and is not (D-5, X-7).
     pub(super) fn not_done(&self, region: &impl Region<Word = W>, slot: usize, seq: u64) -> u64 {
         let (mut waiting, newest) = (0, self.newest.load(Relaxed));
-        for bit in SubscriberBit::in_bitmap(self.active()) {
+        for bit in SubscriberBit::in_bitmap(self.required()) {
             let joined = get(&self.joined, bit).load(Acquire);
             if seq > joined && !is_done(region, slot, seq..=newest, bit, joined) {
                 waiting |= bit.mask();

@@ -1,11 +1,12 @@
 //! [`RingReader`]: a subscriber's end of the ring (§5.3, D-4, D-7, D-17, X-2, X-3, X-6).
 
 use alloc::sync::Arc;
+use core::iter;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::frame::Frame;
 use super::seat::{Outside, Seat};
-use super::seq::slot_of;
+use super::seq::{Seq, slot_of};
 use crate::config::SubscriberMode;
 use crate::shm::layout::INVALID_SEQ;
 use crate::shm::{Region, Word};
@@ -69,6 +70,24 @@ impl<R: Region, O: Outside> RingReader<R, O> {
             }
         }
         None
+    }
+
+    /// Frame `seq`, if it is there: published, and not overwritten yet. What [`next`](Self::next) hands out does not depend on
+    /// it, but for a frame that is held already: that can't be had once more, neither here nor there, where it is skipped.
+    ///
+    /// Releasing it acknowledges nothing: of a subscriber that never calls `next` a STRICT_WAIT publisher must not require
+    /// anything (NO_ACK, X-7). [`Frame::lost`] is 0. A frame that another subscriber holds under a lease is there until that
+    /// one releases it, or is evicted; under LEASE it is there from then on for as long as it is held here.
+    pub fn get(&mut self, seq: Seq) -> Option<Frame<R, O>> {
+        self.seat.tidy();
+        let (seq, ring_size) = (seq.get(), self.seat.ring_size);
+        let first = slot_of(seq, ring_size);
+        // Numbered in another way (D-7).
+        let others = (0..ring_size.get().into())
+            .filter(|slot| *slot != first && self.seat.region.slot(*slot).seq.load(Acquire) == seq);
+        let mut frame = iter::once(first).chain(others).find_map(|slot| self.take(seq, slot))?;
+        frame.set_by_number();
+        Some(frame)
     }
 
     /// Announces that this subscriber is about to sleep on its eventfd. `false`: something was published since
