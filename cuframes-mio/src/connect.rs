@@ -36,6 +36,7 @@ pub struct SubscriberBuilder {
     name: ConsumerName,
     mode: SubscriberMode,
     features: Features,
+    no_ack: bool,
     run_dir: Option<PathBuf>,
     timeout: Duration,
     spin: Duration,
@@ -49,6 +50,7 @@ impl SubscriberBuilder {
             name: program_name(),
             mode: SubscriberMode::NEWEST_ONLY,
             features: FEATURES,
+            no_ack: false,
             run_dir: None,
             timeout: Timeouts::default().handshake,
             spin: Duration::ZERO,
@@ -72,6 +74,17 @@ impl SubscriberBuilder {
     /// and one is to be held at a time.
     pub const fn features(mut self, features: Features) -> Self {
         self.features = features;
+        self
+    }
+
+    /// Asks for NO_ACK, besides the other [features](Self::features): no frame is required of this subscriber. A publisher
+    /// under STRICT_WAIT does not wait until it has seen each frame, so it may miss some, and is not evicted for that. What it
+    /// holds under a lease the publisher waits for as ever. For who takes frames by their number
+    /// ([`Subscriber::frame`]), or just looks.
+    ///
+    /// A publisher that does not know NO_ACK does not grant it: [`Subscriber::features`] says so.
+    pub const fn no_ack(mut self) -> Self {
+        self.no_ack = true;
         self
     }
 
@@ -180,7 +193,10 @@ impl SubscriberBuilder {
     }
 
     pub(crate) fn finder<B: Import<Fd = OwnedFd>>(self, backend: Arc<B>) -> Finder<B> {
-        let Self { key, name, mode, mut features, run_dir, timeout, spin: _, reconnect: _ } = self;
+        let Self { key, name, mode, mut features, no_ack, run_dir, timeout, spin: _, reconnect: _ } = self;
+        if no_ack {
+            features = features.union(Features::NO_ACK);
+        }
         if backend.opens(Backend::CUDA_VMM) {
             features = features.union(Features::CUDA_VMM);
         }

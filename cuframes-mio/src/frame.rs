@@ -159,6 +159,14 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
         if self.inner.is_intact() { Ok(len) } else { Err(Error::Lost { key: key.clone(), lost }) }
     }
 
+    /// What [`release`](Self::release) would say now; the frame stays held. For who passes on in pieces what comes out of it.
+    ///
+    /// # Errors
+    /// [`FrameLost`], as [`release`](Self::release).
+    pub fn check(&self) -> Result<(), FrameLost> {
+        self.inner.check()
+    }
+
     /// Gives the frame back and says whether it was this frame all the time.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cuframes_core::gpu::Import;
+use cuframes_core::ring::Seq;
 use cuframes_core::shm::StreamHeader;
 use cuframes_core::{Features, FrameMeta, Instant, Key, SubscriberBit, ring};
 use mio::{Registry, Token};
@@ -235,6 +236,64 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Frame `seq`, if it is there: published, and not overwritten yet. After SHUTDOWN, too, as long as we are
+    /// [attached](Self::is_attached): this never ends the subscription, even if nothing newer can come. Handles what has come
+    /// on the connection, and waits for nothing.
+    ///
+    /// A publisher does not keep a frame for who will ask for it by its number; but what another subscriber holds under a lease
+    /// is there. So one process can hold a frame and let others work on it. Each process gets it once at a time, by this or by
+    /// [`next`](Self::next), and shares it among its threads: while it holds it, `None` is all that it gets.
+    ///
+    /// What [`next`](Self::next) hands out does not depend on it, and releasing it acknowledges nothing: whoever only asks for
+    /// frames by their number subscribes with [`no_ack`](SubscriberBuilder::no_ack). Numbers are those of the publisher that is
+    /// there now: with [`reconnect`](SubscriberBuilder::reconnect) compare [`Frame::epoch`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use cuframes_mio::core::{Format, FrameMeta, Key};
+    /// use cuframes_mio::{Publisher, Subscriber};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let key: Key = format!("doc-frame-{}", std::process::id()).parse()?;
+    /// # let publisher = Publisher::builder(key.clone(), FrameMeta::new(Format::GRAY8, 640, 480)?).run_dir(dir.path());
+    /// # let mut publisher = publisher.create()?.serve()?;
+    /// # let builder = Subscriber::builder(key.clone()).run_dir(dir.path());
+    /// let mut dispatcher = builder.connect()?;
+    /// # let builder = Subscriber::builder(key).run_dir(dir.path());
+    /// let mut worker = builder.no_ack().connect()?; // in another process
+    /// publisher.claim()?.commit();
+    ///
+    /// let held = dispatcher.next(Duration::from_secs(5))?.ok_or("no frame in time")?;
+    /// let frame = worker.frame(held.seq())?.ok_or("it is held, and yet it is gone")?;
+    /// // ... work on it ...
+    /// frame.check()?; // nobody has taken it away meanwhile
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`next`](Self::next), once we are not attached any more.
+    pub fn frame(&mut self, seq: u64) -> Result<Option<Frame<B>>, Error> {
+        if !self.is_here() {
+            return Err(self.forked());
+        }
+        let before = (self.is_attached(), self.pursuit.is_under_way());
+        self.look_around();
+        if (self.is_attached(), self.pursuit.is_under_way()) != before {
+            // An event loop does not wake up for what was read here, and has to go on with it.
+            self.look_again = Some(clock::now());
+        }
+        let Some(attached) = self.pursuit.subscription.as_mut().and_then(|there| there.attached.as_mut())
+        else {
+            return self.pursuit.go_on_or_end(clock::now()).map(|()| None);
+        };
+        let frame = Seq::new(seq).and_then(|seq| attached.reader.get(seq));
+        // Who was evicted has no lease.
+        let Some(inner) = frame.filter(|_| attached.reader.seat().is_held()) else { return Ok(None) };
+        self.pursuit.tally.frame_by_number();
+        Ok(Some(Frame { inner, lost: 0 }))
     }
 
     /// What happened to the stream since the last call, oldest first; the last 64 are kept.

@@ -14,7 +14,7 @@ use crate::shm::Home;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct SubscriberStats {
-    /// Frames handed out.
+    /// Frames handed out, those [by their number](crate::Subscriber::frame) included.
     pub frames: u64,
     /// Frames of the streams it was attached to that it did not get: the sum of [`Frame::lost`](crate::Frame::lost).
     /// What was published while it was attached to nobody is not known, except to the same publisher.
@@ -35,7 +35,8 @@ pub struct SubscriberStats {
     pub mapped_bytes: u64,
     /// Time since a new frame was last seen, which is when it was handed out; before the first one, since the first
     /// publisher was there. It grows while a publisher is silent, frozen or gone (P-7). It does not come from the
-    /// frame's `pts`, which may be of any clock. Up to 10 ms too long: a frame costs no exact look at the clock.
+    /// frame's `pts`, which may be of any clock. Up to 10 ms too long: a frame costs no exact look at the clock. One by its
+    /// number is not a new one.
     pub last_publish_age: Option<Duration>,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Tally {
     pub(crate) evictions: u64,
     pub(crate) attachments: u64,
     pub(crate) wake_ups: u64,
-    /// The number of the last frame that was handed out.
+    /// The number of the last frame that was handed out in turn.
     pub(crate) last_seq: u64,
     /// When that was; before it, when the first publisher was there.
     pub(crate) last_publish: Option<Instant>,
@@ -60,6 +61,11 @@ impl Tally {
         self.lost += lost;
         self.last_seq = seq;
         self.last_publish = Some(now);
+    }
+
+    /// A frame is handed out by its number. It need not be newer than others, nor are those before it handed out.
+    pub(crate) const fn frame_by_number(&mut self) {
+        self.frames += 1;
     }
 
     /// The statistics at `now`.
