@@ -20,11 +20,10 @@ pub struct Members<W> {
     active: W,
     /// Bit per active subscriber that wakes a parked publisher.
     waking: W,
-    /// Bit per active subscriber of which no frame is required.
-    excused: W,
     /// The newest published number.
     newest: W,
-    /// Per bit: `initial_seq`; while it joins, that of its last holder, which is no greater.
+    /// Per bit: `initial_seq`, or [`NONE_REQUIRED`]; while it joins, that of its last holder, or another number that is no
+    /// greater.
     joined: [W; SUBSCRIBERS],
     /// Per bit: how often it was assigned.
     term: [W; SUBSCRIBERS],
@@ -53,7 +52,6 @@ impl<W: Word> Members<W> {
         Arc::new(Self {
             active: W::new(0),
             waking: W::new(0),
-            excused: W::new(0),
             newest: W::new(0),
             joined: array::from_fn(|_| W::new(0)),
             term: array::from_fn(|_| W::new(0)),
@@ -79,12 +77,6 @@ impl<W: Word> Members<W> {
     /// take them away either.
     pub(super) fn leasing(&self) -> u64 {
         self.active.load(Acquire) >> SUBSCRIBERS
-    }
-
-    /// Bit per active subscriber that has to acknowledge frames. `active` first: who sees there that somebody has joined sees
-    /// what it asked for.
-    fn required(&self) -> u64 {
-        self.active() & !self.excused.load(Relaxed)
     }
 
     /// The newest published number, 0 before the first.
@@ -114,13 +106,15 @@ impl<W: Word> Members<W> {
     /// Roster only. From the moment the bit is active no frame newer than the result is overwritten before it is done,
     /// unless it asked for NO_ACK.
     pub(crate) fn join(&self, region: &impl Region<Word = W>, bit: SubscriberBit, features: Features) -> u64 {
-        // Before the bit is active: whoever finds it active must not take what its last holder asked for as its own.
-        for (word, feature) in [(&self.waking, Features::WAKE_HINT), (&self.excused, Features::NO_ACK)] {
-            if features.contains(feature) {
-                word.fetch_or(bit.mask(), AcqRel);
-            } else {
-                word.fetch_and(!bit.mask(), AcqRel);
-            }
+        if features.contains(Features::WAKE_HINT) {
+            self.waking.fetch_or(bit.mask(), AcqRel);
+        } else {
+            self.waking.fetch_and(!bit.mask(), AcqRel);
+        }
+        let joined = get(&self.joined, bit);
+        if joined.load(Relaxed) == NONE_REQUIRED {
+            // That was its last holder. Of this one frames are required from the moment on when it is active.
+            joined.store(self.newest(), Relaxed);
         }
         // SYNC POINT: join. Either the writer's next look at `active` sees the bit, or we see the number it published
         // before that look, and then the subscriber was not promised that frame.
@@ -129,7 +123,7 @@ impl<W: Word> Members<W> {
         self.full_fence();
         let initial = self.newest.load(Acquire);
         region.subscriber(bit.get().into()).last_seen_seq.store(initial, Relaxed);
-        get(&self.joined, bit).store(initial, Release);
+        joined.store(if features.contains(Features::NO_ACK) { NONE_REQUIRED } else { initial }, Release);
         initial
     }
 
@@ -147,7 +141,7 @@ impl<W: Word> Members<W> {
     /// Bit per active subscriber that must be done with frame `seq` in slot `slot`, and is not (D-5, X-7).
     pub(super) fn not_done(&self, region: &impl Region<Word = W>, slot: usize, seq: u64) -> u64 {
         let (mut waiting, newest) = (0, self.newest.load(Relaxed));
-        for bit in SubscriberBit::in_bitmap(self.required()) {
+        for bit in SubscriberBit::in_bitmap(self.active()) {
             let joined = get(&self.joined, bit).load(Acquire);
             if seq > joined && !is_done(region, slot, seq..=newest, bit, joined) {
                 waiting |= bit.mask();
@@ -183,6 +177,9 @@ impl<W: Word> Members<W> {
         }
     }
 }
+
+/// Instead of `initial_seq` of a subscriber with NO_ACK: no frame comes after it.
+const NONE_REQUIRED: u64 = u64::MAX;
 
 /// Whether `bit` is done with the first of `frames`, of which the last is the newest: its `last_seen_seq` is one of them,
 /// or the word has never moved from `initial_seq` and its ack bit is set (D-5: only then can the bit not be a late one). A
