@@ -45,7 +45,8 @@ pub(crate) fn subscribe(
     timeout: Duration,
     signals: &Signals,
 ) -> Result<Option<Box<dyn Taker>>, Failure> {
-    let mut builder = Subscriber::builder(key.clone());
+    // Nobody has to wait until we have seen each frame.
+    let mut builder = Subscriber::builder(key.clone()).no_ack();
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use cuframes_core::ring::Seq;
 use cuframes_core::roster::Departure;
 use cuframes_core::shm::{Region, Word};
 use cuframes_core::{Features, Instant, Policy, SubscriberMode};
@@ -49,6 +50,27 @@ fn frame_is_not_called_lost<K: Weakening>() {
     let (ring, seen, _) = wanted::<K>();
     if let Some(seen) = seen {
         assert_eq!(seen.released, Ok(()), "called lost: {seen:?}");
+    }
+    no_lease_is_left(&ring);
+}
+
+/// As `wanted`, by the frame's number; a reader that gives it back says whether it holds its lease.
+fn wanted_by_number<K: Weakening>() {
+    let mut ring = LoomRing::<K>::new(1, Policy::DROP_OLDEST, WORDS);
+    ring.writer.publish().unwrap();
+    let mut reader = ring.join(SubscriberMode::NEWEST_ONLY, Features::LEASE.union(Features::NO_ACK));
+    let reading = thread::spawn(move || {
+        let frame = reader.ring.get(Seq::FIRST)?;
+        let is_held = frame.check();
+        Some((is_held, reader.read(frame)))
+    });
+    let published = ring.writer.publish();
+    let seen = reading.join().unwrap();
+    assert!(seen.is_some() || published.is_some(), "both backed off");
+    if let Some((is_held, seen)) = seen {
+        judge(&[seen]);
+        assert_eq!((is_held, seen.released), (Ok(()), Ok(())), "overwritten: {seen:?}");
+        assert_eq!(seen.seq, 1);
     }
     no_lease_is_left(&ring);
 }
@@ -185,6 +207,18 @@ fn a_frame_whose_lease_ended_is_not_called_intact_when_it_was_overwritten() {
 #[should_panic(expected = "called intact")]
 fn a_frame_whose_lease_ended_is_called_intact_if_the_region_does_not_say_that_the_reader_left() {
     check(evicted_frame_is_called_lost::<LeavesUnsaid>);
+}
+
+// 75 executions, under 1 s.
+#[test]
+fn a_frame_that_was_had_by_its_number_is_not_overwritten() {
+    check(wanted_by_number::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "overwritten")]
+fn a_frame_that_was_had_by_its_number_is_overwritten_with_a_weaker_fence_in_the_reader() {
+    check(wanted_by_number::<WeakFenceAfterLease>);
 }
 
 // 336 executions, under 1 s.

@@ -11,7 +11,8 @@ use cuframes_core::roster::Departure;
 use cuframes_core::{Features, Instant, Policy, SubscriberBit, SubscriberMode, Timeouts};
 use cuframes_testkit::heap::{PID, request};
 use cuframes_testkit::loom::weakened::{
-    LeavesWithoutEffect, NoFenceAfterPublication, NoFenceInJoin, SameTerm, SlotStaysValid, StateBeforeTerm,
+    ExcusedWhileItJoins, LeavesWithoutEffect, NoFenceAfterPublication, NoFenceInJoin, SameTerm,
+    SlotStaysValid, StateBeforeTerm,
 };
 use cuframes_testkit::loom::{AsShipped, Field, LoomRing, Weakening, check};
 use loom::thread;
@@ -51,6 +52,23 @@ fn joins_after<K: Weakening>() {
     let LoomRing { mut roster, mut writer, place: _ } = ring;
     let joining = thread::spawn(move || {
         roster.leave(Instant::ZERO, first(), Departure::Clean);
+        roster.admit(PID, request(STRICT, Features::NONE)).unwrap().initial_seq.resolve(0)
+    });
+    writer.publish();
+    writer.publish();
+    let initial_seq = joining.join().unwrap();
+    while writer.publish().is_some() {}
+    assert_eq!(writer.ring.newest() - initial_seq, 1, "of what was promised a frame was overwritten");
+}
+
+/// As `joins`, on a bit of whose last holder no frame was required.
+fn joins_after_no_ack<K: Weakening>() {
+    let mut ring = LoomRing::<K>::new(1, Policy::STRICT_WAIT, WORDS);
+    drop(ring.join(STRICT, Features::NO_ACK));
+    ring.writer.publish().unwrap();
+    let LoomRing { mut roster, mut writer, place: _ } = ring;
+    roster.leave(Instant::ZERO, first(), Departure::Clean);
+    let joining = thread::spawn(move || {
         roster.admit(PID, request(STRICT, Features::NONE)).unwrap().initial_seq.resolve(0)
     });
     writer.publish();
@@ -202,6 +220,17 @@ fn who_joins_on_a_used_bit_gets_every_frame_that_it_was_promised() {
 #[should_panic(expected = "a frame was overwritten")]
 fn who_joins_on_a_used_bit_is_promised_too_much_without_the_rosters_fence() {
     check(joins_after::<NoFenceInJoin>);
+}
+
+#[test]
+fn who_joins_on_a_bit_of_which_nothing_was_required_gets_every_frame_that_it_was_promised() {
+    check(joins_after_no_ack::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "a frame was overwritten")]
+fn who_joins_on_a_bit_of_which_nothing_was_required_is_promised_too_much_if_that_stays_so_meanwhile() {
+    check(joins_after_no_ack::<ExcusedWhileItJoins>);
 }
 
 // 1910 executions, under 1 s.

@@ -16,6 +16,7 @@ enum Op {
     Join(Join),
     Leave(usize, Departure),
     Next(usize),
+    Get(usize, u64),
     Release(usize, usize),
     ReleaseLate(usize, usize),
     Sleep(usize, bool),
@@ -25,8 +26,13 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let reader = || 0..4_usize;
     let departure = prop_oneof![Just(Departure::Clean), Just(Departure::Abrupt)];
-    let join =
-        any::<[bool; 4]>().prop_map(|[strict, lease, hint, plain]| Join { strict, lease, hint, plain });
+    let join = any::<[bool; 5]>().prop_map(|[strict, lease, hint, plain, no_ack]| Join {
+        strict,
+        lease,
+        hint,
+        plain,
+        no_ack,
+    });
     prop_oneof![
         8 => Just(Op::Publish),
         1 => Just(Op::ClaimAndDrop),
@@ -34,6 +40,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => join.prop_map(Op::Join),
         1 => (reader(), departure).prop_map(|(reader, departure)| Op::Leave(reader, departure)),
         6 => reader().prop_map(Op::Next),
+        3 => (reader(), 0..8_u64).prop_map(|(reader, back)| Op::Get(reader, back)),
         4 => (reader(), reader()).prop_map(|(reader, frame)| Op::Release(reader, frame)),
         1 => (reader(), reader()).prop_map(|(reader, frame)| Op::ReleaseLate(reader, frame)),
         2 => (reader(), any::<bool>()).prop_map(|(reader, parks)| Op::Sleep(reader, parks)),
@@ -58,6 +65,7 @@ fn run(ring: &mut ModelRing, op: &Op) {
         }
         Op::Leave(reader, departure) => stage.leave(reader, departure),
         Op::Next(reader) => stage.next(reader),
+        Op::Get(reader, back) => stage.get(reader, back),
         Op::Release(reader, frame) => stage.release(reader, frame),
         Op::ReleaseLate(reader, frame) => stage.release_late(reader, frame),
         Op::Sleep(reader, parks) => stage.park(reader, parks),

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cuframes_core::ring::{FrameLost, Outside, RingReader, RingWriter, Seat, Standing, Testimony};
+use cuframes_core::ring::{FrameLost, Outside, RingReader, RingWriter, Seat, Seq, Standing, Testimony};
 use cuframes_core::roster::{Departure, Roster};
 use cuframes_core::shm::RegionWords;
 use cuframes_core::wire::subscribe::Subscribed;
@@ -224,6 +224,30 @@ fn who_is_evicted_is_not_told_by_others_that_it_is_not() {
         assert!(next.seat().is_held() && !reader.seat().is_held());
         assert_eq!(second.release(), Err(FrameLost::Evicted));
         assert_eq!(words.subscribers[1].last_seen_seq.load(Relaxed), 2, "what the next holder was promised");
+    }
+}
+
+#[test]
+fn a_frame_is_had_by_its_number_only_where_the_publisher_said_that_it_is() {
+    for features in [LEASE, LEASE.union(Features::NO_ACK), Features::NONE] {
+        let mut witnessed = Witnessed::new();
+        let mut reader = witnessed.join(STRICT, features);
+        for _ in 0..3 {
+            witnessed.ring.publish(0);
+        }
+        let [third, first, second] = [0, 1, 2].map(|slot| &witnessed.ring.region.slots[slot].seq);
+        // Frame 1 is said to be frame 9; and frame 3, in the slot of frame 2.
+        first.store(9, Relaxed);
+        second.store(3, Relaxed);
+        let mut get = |seq| reader.get(Seq::new(seq).unwrap()).map(|frame| frame.slot());
+        assert_eq!([9, 2, 3].map(&mut get), [None, None, Some(0)]);
+        // Where it is not said any more nobody finds it.
+        third.store(7, Relaxed);
+        assert_eq!([3, 7].map(&mut get), [None; 2]);
+        second.store(2, Relaxed);
+        assert_eq!(get(2), Some(2));
+        let leases = witnessed.ring.region.slots.iter().map(|slot| slot.lease_bitmap.load(Relaxed));
+        assert_eq!(leases.sum::<u64>(), 0, "none is left behind");
     }
 }
 

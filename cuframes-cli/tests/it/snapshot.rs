@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use cuframes_core::{Format, FrameMeta};
+use cuframes_core::{Format, FrameMeta, Policy, RingSize};
+use cuframes_mio::{Departures, Publisher};
 use png::ColorType;
 use rustix::process::{Signal, geteuid};
 
@@ -280,6 +281,24 @@ impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0).status();
     }
+}
+
+#[test]
+fn a_publisher_that_waits_for_everybody_does_not_wait_for_who_takes_a_picture() {
+    let stage = Stage::new();
+    let meta = FrameMeta::new(Format::GRAY8, 16, 16).unwrap();
+    let builder = Publisher::builder(stage.key.parse().unwrap(), meta).run_dir(stage.run_dir());
+    let builder = builder.policy(Policy::STRICT_WAIT).ring_size(RingSize::new(2).unwrap());
+    let mut publisher = builder.create().unwrap().serve().unwrap();
+    let process = stage.start("snapshot KEY DIR/still.png --timeout 120");
+    wait_until("the subscriber", || !publisher.members().is_empty());
+    process.signal(Signal::STOP);
+    for _ in 0..20 {
+        publisher.claim().unwrap().commit();
+    }
+    assert_eq!((publisher.stats().left, publisher.members().len()), (Departures::default(), 1));
+    process.signal(Signal::CONT);
+    process.end().succeeded();
 }
 
 /// Whether a process has a handler for SIGTERM by now.

@@ -5,7 +5,8 @@
 //! - **I1** `global_seq` only grows, and is stored after the slot that it names is complete.
 //! - **I2** A frame's bytes, `pts_ns` and `written_bytes` change only while its slot's `seq` is invalid (D-4).
 //! - **I3** A frame is not overwritten while a live subscriber holds a lease of it.
-//! - **I4** Under STRICT_WAIT a frame is not overwritten before every required subscriber is done with it (D-5, D-6).
+//! - **I4** Under STRICT_WAIT a frame is not overwritten before every required subscriber is done with it (D-5, D-6). Nothing
+//!   is required of one with NO_ACK.
 //! - **I5** What a subscriber says in `last_seen_seq` only grows while its bit is assigned, whatever order frames are
 //!   released in; what somebody else wrote there it replaces by what it said.
 //! - **I6** A subscriber that parked is named by the next commit; a writer that parked is woken by the next

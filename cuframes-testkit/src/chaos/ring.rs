@@ -6,7 +6,7 @@ use cuframes_core::Policy;
 use cuframes_core::roster::Departure;
 
 use super::Script;
-use crate::model::{Join, ModelRing, Stage};
+use crate::model::{Join, ModelRing, Stage, Subscriber};
 
 /// Reads `data` as a ring and what its publisher and its subscribers do, honest or not. The ring agrees with the model,
 /// and in the end the publisher can go on.
@@ -63,13 +63,17 @@ fn act(stage: &mut Stage, choice: u8, script: &mut Script<'_>, honesty: Honesty)
     match choice % 16 {
         5 => {
             let wants = |bit| argument & bit != 0;
-            stage.join(Join { strict: wants(1), lease: wants(2), hint: wants(4), plain: wants(8) });
+            // A plain one takes no leases: both say something else.
+            let (lease, is_special) = (wants(2), wants(8));
+            let (plain, no_ack) = (is_special && !lease, is_special && lease);
+            stage.join(Join { strict: wants(1), lease, hint: wants(4), plain, no_ack });
         }
         6 => stage.leave(number, Departure::Clean),
         7 => stage.leave(number, Departure::Abrupt),
-        8 | 9 => stage.next(number),
+        8 => stage.next(number),
+        9 => stage.get(number, (argument / 4).into()),
         10 => {
-            let frames = stage.subscribers.get(number).map_or(0, |subscriber| subscriber.frames.len());
+            let frames = stage.subscribers.get(number).map_or(0, Subscriber::held);
             stage.release(number, usize::from(script.byte()) % frames.max(1));
         }
         11 => stage.release(number, 0),

@@ -133,6 +133,7 @@ fn ring_script() -> Vec<(String, Vec<u8>)> {
         ("evict", 2, 0, "jl p n p p w60 p j w250 o p"),
         ("next-holder-of-the-bit", 1, 0, "jl jl p n n1 p w20 q jl n1 w20 p p"),
         ("late", 2, 0, "jls p n v e p w250 o jl n p n"),
+        ("by-number", 2, 0, "jlp js p n1 g4 g4 p p r r1 p n1 g8 p"),
         ("meanwhile", 3, 0, "jl m j n n1 m n r q p"),
         ("scribble-own", 2, 4, "jl js p x 6 0 1 x 0 0 255 n n1 p r p"),
         ("scribble-any", 2, 6, "jl js p x 24 0 255 n n1 p x 48 0 2 p"),
@@ -150,7 +151,7 @@ fn ring_script() -> Vec<(String, Vec<u8>)> {
 }
 
 /// A step of a story: publish, drop a claim, publish with three steps meanwhile, parK, Join with its wants (strict, lease,
-/// hint, plain), quit, vanish, next, release, sleep or wake up (Z), wait so many times 50 ms; of somebody who left: look
+/// hint, plain, or lp for a lease and NO_ACK), quit, vanish, next, get by number, release, sleep or wake up (Z), wait so many times 50 ms; of somebody who left: look
 /// late (e), release late, release when the quarantine is over; scribble (x). A number behind it says which subscriber.
 fn ring_step(step: &str) -> Vec<u8> {
     if let Ok(byte) = step.parse() {
@@ -168,6 +169,7 @@ fn ring_step(step: &str) -> Vec<u8> {
         "q" => vec![6 | number << 4],
         "v" => vec![7 | number << 4],
         "n" => vec![8 | number << 4],
+        "g" => vec![9 | number << 4],
         "r" => vec![11 | number << 4],
         "z" => vec![12],
         "Z" => vec![12 | 1 << 4],

@@ -235,6 +235,17 @@ impl Weakening for LeavesWithoutEffect {
     }
 }
 
+/// While somebody joins on a bit of whose last holder no frame was required, none is required of it either.
+#[derive(Debug)]
+pub struct ExcusedWhileItJoins;
+
+impl Weakening for ExcusedWhileItJoins {
+    fn write(step: Step, value: u64, order: Ordering) -> Option<(u64, Ordering)> {
+        // And terms, which are only for accusations.
+        ((step, order) != ((Field::Own, Access::Store), Relaxed)).then_some((value, order))
+    }
+}
+
 /// A bit's second holder counts as its first.
 #[derive(Debug)]
 pub struct SameTerm;

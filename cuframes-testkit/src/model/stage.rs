@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use cuframes_core::ring::{Frame, FrameLost};
+use cuframes_core::ring::{Frame, FrameLost, Seq};
 use cuframes_core::roster::{Departure, Roster};
 use cuframes_core::shm::Region;
 use cuframes_core::shm::layout::INVALID_SEQ;
@@ -60,14 +60,18 @@ pub struct Join {
     pub hint: bool,
     /// It takes the publisher for one that knows no extension (D-5).
     pub plain: bool,
+    /// NO_ACK.
+    pub no_ack: bool,
 }
 
 /// A subscriber: the real one, and what the model knows of it.
 #[derive(Debug)]
 pub struct Subscriber {
     reader: HeapReader,
-    /// The frames that it holds.
-    pub frames: Vec<Frame<HeapRegion, Bell>>,
+    /// The frames that were handed out to it in turn and that it holds.
+    frames: Vec<Frame<HeapRegion, Bell>>,
+    /// Those that it took by their number and holds.
+    taken: Vec<Frame<HeapRegion, Bell>>,
     bit: SubscriberBit,
     /// How many had joined before.
     number: u64,
@@ -86,14 +90,20 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    fn holds_slot(&self, slot: usize) -> bool {
-        self.wants.lease && self.frames.iter().any(|frame| frame.slot() == slot)
+    /// How many frames it holds.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.frames.len() + self.taken.len()
     }
 
-    /// Whether it keeps frame `seq` from being overwritten (D-5).
+    fn holds_slot(&self, slot: usize) -> bool {
+        self.wants.lease && self.frames.iter().chain(&self.taken).any(|frame| frame.slot() == slot)
+    }
+
+    /// Whether it keeps frame `seq` from being overwritten (D-5, X-7).
     fn needs(&self, seq: u64) -> bool {
         let acked_by_bit = self.last_seen == self.joined && self.acked.contains(&seq);
-        seq > self.joined && self.last_seen < seq && !acked_by_bit
+        !self.wants.no_ack && seq > self.joined && self.last_seen < seq && !acked_by_bit
     }
 }
 
@@ -118,10 +128,13 @@ impl Stage {
 
     /// Takes a subscriber in, if a bit is free.
     pub fn join(&mut self, wants: Join) {
-        let wants = Join { lease: wants.lease && !wants.plain, hint: wants.hint && !wants.plain, ..wants };
+        let [lease, hint, no_ack] =
+            [wants.lease, wants.hint, wants.no_ack].map(|wants_it| wants_it && !wants.plain);
+        let wants = Join { lease, hint, no_ack, ..wants };
         let mode = if wants.strict { SubscriberMode::STRICT_ORDER } else { SubscriberMode::NEWEST_ONLY };
-        let lease = if wants.lease { Features::LEASE } else { Features::NONE };
-        let features = if wants.hint { lease.union(Features::WAKE_HINT) } else { lease };
+        let features = [(lease, Features::LEASE), (hint, Features::WAKE_HINT), (no_ack, Features::NO_ACK)];
+        let features = features.into_iter().filter(|(wants_it, _)| *wants_it);
+        let features = features.fold(Features::NONE, |features, (_, feature)| features.union(feature));
         let admitted = self.roster.admit(PID, request(mode, features));
         let taken = self.subscribers.iter().chain(self.gone.iter().map(|(subscriber, _)| subscriber));
         let taken = taken.fold(1, |bits, subscriber| bits | subscriber.bit.mask());
@@ -134,6 +147,7 @@ impl Stage {
         self.subscribers.push(Subscriber {
             reader,
             frames: Vec::new(),
+            taken: Vec::new(),
             bit: subscribed.bit,
             number: self.joins,
             wants,
@@ -217,7 +231,7 @@ impl Stage {
         for (subscriber, _) in over {
             // Who lives longer than its quarantine and still writes is not provided for (D-19), but with LEASE it can tell.
             if subscriber.wants.lease && !subscriber.hostile {
-                self.stale.extend(subscriber.frames);
+                self.stale.extend(subscriber.frames.into_iter().chain(subscriber.taken));
             } else {
                 end(subscriber);
             }
@@ -230,7 +244,8 @@ impl Stage {
     pub fn next(&mut self, number: usize) {
         let Self { subscribers, slots, region, trust, newest, size, .. } = self;
         let Some(subscriber) = subscribers.get_mut(number) else { return };
-        let new = slots.iter().copied().filter(|seq| *seq > subscriber.cursor);
+        let new = slots.iter().enumerate().filter(|(slot, _)| !subscriber.holds_slot(*slot));
+        let new = new.map(|(_, seq)| *seq).filter(|seq| *seq > subscriber.cursor);
         let expected = if subscriber.wants.strict { new.min() } else { new.max() };
         let frame = subscriber.reader.next();
         subscriber.looked = *newest;
@@ -247,7 +262,7 @@ impl Stage {
             assert_eq!(found, (Some(seq), seq, seq));
         }
         let skips = subscriber.cursor + 1 < seq;
-        if skips && !subscriber.wants.plain && (subscriber.wants.lease || subscriber.frames.is_empty()) {
+        if skips && !subscriber.wants.plain && (subscriber.wants.lease || subscriber.held() == 0) {
             subscriber.last_seen = subscriber.last_seen.max(seq - 1);
         }
         if subscriber.wants.plain {
@@ -260,27 +275,56 @@ impl Stage {
         subscriber.frames.push(frame);
     }
 
-    /// Subscriber `number` releases one of its frames.
+    /// Subscriber `number` asks for the frame of the number `back` below the next one; other numbers name none.
+    pub fn get(&mut self, number: usize, back: u64) {
+        let Self { subscribers, slots, region, trust, newest, .. } = self;
+        let Some(subscriber) = subscribers.get_mut(number) else { return };
+        let Some(seq) = Seq::new((*newest + 1).wrapping_sub(back)) else { return };
+        let slot = slots.iter().position(|found| *found == seq.get());
+        let expected = slot.filter(|slot| !subscriber.holds_slot(*slot));
+        let frame = subscriber.reader.get(seq);
+        if *trust == Trust::All && !subscriber.hostile {
+            assert_eq!(frame.as_ref().map(Frame::slot), expected);
+        }
+        let Some(frame) = frame else { return };
+        assert_eq!((frame.seq(), frame.lost()), (seq, 0));
+        check_intact(region, &frame, subscriber);
+        if *trust == Trust::All {
+            let found = (frame.pts_ns().cast_unsigned(), frame.written_bytes());
+            assert_eq!(found, (seq.get(), seq.get()));
+        }
+        subscriber.taken.push(frame);
+    }
+
+    /// Subscriber `number` releases one of its frames; those that it took by their number come last.
     pub fn release(&mut self, number: usize, frame: usize) {
         let Some(subscriber) = self.subscribers.get_mut(number) else { return };
-        if frame >= subscriber.frames.len() {
+        if frame >= subscriber.held() {
             return;
         }
-        let frame = subscriber.frames.swap_remove(frame);
+        let taken = frame.checked_sub(subscriber.frames.len());
+        let frame = match taken {
+            Some(taken) => subscriber.taken.swap_remove(taken),
+            None => subscriber.frames.swap_remove(frame),
+        };
         let (seq, slot) = (frame.seq().get(), frame.slot());
         let rings = || subscriber.reader.seat().outside().rings();
         let rung = rings();
         let intact = check_intact(&self.region, &frame, subscriber);
+        let checked = frame.check();
         let released = frame.release();
+        assert_eq!(released, checked);
         if self.trust == Trust::Nothing || subscriber.hostile {
             assert!(intact || released.is_err());
             return;
         }
         assert_eq!(released, if intact { Ok(()) } else { Err(FrameLost::Overwritten) });
-        if subscriber.wants.plain && is_acked(&self.region, self.size, subscriber.joined, seq) {
-            subscriber.acked.push(seq);
+        if taken.is_none() {
+            if subscriber.wants.plain && is_acked(&self.region, self.size, subscriber.joined, seq) {
+                subscriber.acked.push(seq);
+            }
+            subscriber.last_seen = subscriber.last_seen.max(seq);
         }
-        subscriber.last_seen = subscriber.last_seen.max(seq);
         if self.trust == Trust::All {
             assert_eq!(intact, self.slots.get(slot) == Some(&seq));
             assert!(intact || !subscriber.wants.lease, "a leased frame was overwritten");
@@ -364,7 +408,7 @@ impl Stage {
 /// The subscriber's process ends, or it promised to leave the region alone: what it still holds is nothing.
 fn end(subscriber: Subscriber) {
     subscriber.reader.seat().detach();
-    for frame in subscriber.frames {
+    for frame in subscriber.frames.into_iter().chain(subscriber.taken) {
         assert_eq!(frame.release(), Err(FrameLost::Evicted));
     }
 }

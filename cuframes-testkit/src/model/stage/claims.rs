@@ -33,7 +33,7 @@ impl Stage {
 
     /// The bits of everybody honest who holds a lease.
     fn honest_leases(&self) -> u64 {
-        self.honest(|s| s.wants.lease && !s.frames.is_empty())
+        self.honest(|s| s.wants.lease && s.held() > 0)
     }
 
     /// The bits of everybody honest for whom this is true.
