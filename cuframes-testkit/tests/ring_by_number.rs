@@ -1,6 +1,6 @@
 //! Frames by their number (D-7), and subscribers of which none is required (NO_ACK, X-7), one step at a time.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failure ends the test")]
+#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
 
 use std::sync::atomic::Ordering::Relaxed;
 
