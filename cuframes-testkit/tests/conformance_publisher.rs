@@ -188,7 +188,7 @@ impl<const REQUIRED: u32> Publisher for Simulated<REQUIRED> {
         let offer = PublisherOffer {
             required: Features(REQUIRED),
             handshake_timeout: timeouts.handshake,
-            ..offer(FEATURES)
+            ..offer(FEATURES.union(Features::NO_ACK))
         };
         let ring = HeapRing::new(8, Policy::STRICT_WAIT);
         let PublisherOffer { ring_size, ownership, meta, features, .. } = offer;
@@ -227,7 +227,7 @@ impl<const REQUIRED: u32> Publisher for Simulated<REQUIRED> {
             ownership: 0,
             meta: meta(1, [1920, 1080], [2048, 2048], 12, 3_317_760),
             shm_path: "/dev/shm/cuframes-cam0".into(),
-            features: 7,
+            features: 0b100_0111,
         }
     }
 

@@ -49,7 +49,7 @@ impl publisher::Publisher for HostMemory {
             ownership: 0,
             meta: bytes::meta(1, [320, 240], [512, 512], 12, 512 * 360),
             shm_path: format!("/dev/shm/cuframes-{}", self.stream.key),
-            features: 0b10_0111,
+            features: 0b110_0111,
         }
     }
 

@@ -58,6 +58,8 @@ pub const LEASE: u32 = 2;
 pub const WAKE_HINT: u32 = 4;
 /// The numbers of the slots where only the publisher can write.
 pub const WITNESSED: u32 = 32;
+/// No frame is required of the subscriber.
+pub const NO_ACK: u32 = 64;
 
 /// `fd_purpose` (§3.7): a frame was published.
 pub const WAKE_UP: u32 = 1;

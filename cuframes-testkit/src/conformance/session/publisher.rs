@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::bytes::{
-    FD_PASSING, HELLO_REQ, HOST_POOL, Hello, PUBLISHER_WAKE_UP, REGION, SUBSCRIBE_REQ, Stream, UNSUBSCRIBE,
-    WAKE_HINT, WAKE_UP, WITNESS, WITNESSED, event_fd, shutdown, subscribe_req,
+    FD_PASSING, HELLO_REQ, HOST_POOL, Hello, NO_ACK, PUBLISHER_WAKE_UP, REGION, SUBSCRIBE_REQ, Stream,
+    UNSUBSCRIBE, WAKE_HINT, WAKE_UP, WITNESS, WITNESSED, event_fd, shutdown, subscribe_req,
 };
 use super::{LONG, Party, Raw, Wire};
 
@@ -130,15 +130,20 @@ impl<P: Publisher> Party for Connected<P> {
     }
 }
 
-/// All features that the publisher honours.
+/// All features that the publisher honours, but for the one that excuses from acknowledging.
 pub(super) fn hello<P: Publisher>(publisher: &P) -> Hello {
-    Hello::rec(publisher.stream().features)
+    Hello::rec(publisher.stream().features & !NO_ACK)
+}
+
+/// The answer to [`hello`].
+pub(super) fn answer<P: Publisher>(publisher: &P) -> Vec<u8> {
+    publisher.stream().with(hello(publisher).features).message()
 }
 
 /// Goes through the first step of the handshake.
 pub(super) fn say_hello<P: Publisher>(publisher: &P, raw: &mut Raw<P::Wire>) {
     raw.send(&hello(publisher).message());
-    raw.expect(&publisher.stream().message());
+    raw.expect(&answer(publisher));
 }
 
 /// Goes through the whole handshake: the bit and `initial_seq`.

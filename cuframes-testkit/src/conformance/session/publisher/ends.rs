@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Connected, Publisher, Timeouts, hello, subscribe};
+use super::{Connected, Publisher, Timeouts, hello, purposes, subscribe};
 use crate::conformance::session::bytes::{
-    EVICTED, PING, UNSUBSCRIBE, any, begun, message, shutdown, subscribe_req,
+    EVICTED, Hello, NO_ACK, PING, UNSUBSCRIBE, any, begun, event_fd, message, shutdown, subscribe_req,
+    subscribe_resp,
 };
 use crate::conformance::session::{Party, Raw, SHORT};
 use crate::layout;
@@ -25,6 +26,7 @@ macro_rules! publisher_ends_conformance {
                 a_subscriber_may_take_its_time_after_shutdown_and_then_unsubscribe,
                 who_does_not_leave_after_shutdown_is_closed_when_the_grace_period_is_over,
                 who_keeps_the_writer_waiting_is_told_evicted,
+                who_need_not_acknowledge_is_not_waited_for,
                 a_connection_may_end_in_every_state_and_inside_a_message,
                 what_comes_behind_unsubscribe_is_not_looked_at,
                 trouble_with_one_peer_is_no_trouble_for_another,
@@ -108,6 +110,32 @@ pub fn who_keeps_the_writer_waiting_is_told_evicted<P: Publisher>() {
     assert_eq!(publisher.word(layout::SUBSCRIBER_BITMAP), 1 << 2);
     assert_eq!(publisher.word(layout::subscriber(1)), 3, "draining (D-26)");
     late.expect_silence();
+}
+
+/// §5.10: with NO_ACK in force "no frame is required"; "of the next holder of the bit frames are required again".
+pub fn who_need_not_acknowledge_is_not_waited_for<P: Publisher>() {
+    let publisher = P::new(Timeouts { consumer_ack: SHORT, ..Timeouts::default() });
+    let stream = publisher.stream();
+    assert_ne!(stream.features & NO_ACK, 0, "it does not honour NO_ACK");
+    // No hint, so that it need not be woken for each frame.
+    let in_force = publisher.required() | NO_ACK;
+    let mut raw = Raw::new(publisher.connect());
+    raw.send(&Hello::rec(in_force).message());
+    raw.expect(&stream.with(in_force).message());
+    raw.send(&subscribe_req(1));
+    raw.expect(&subscribe_resp(0, 1, 0));
+    for purpose in purposes(in_force) {
+        raw.expect_with(&event_fd(purpose), 1);
+    }
+    (0..20).for_each(|_| publisher.publish());
+    raw.expect_silence();
+    assert_eq!(publisher.word(layout::GLOBAL_SEQ), 20);
+    raw.send(&any(UNSUBSCRIBE));
+    raw.expect_end();
+    let mut next = Raw::new(publisher.connect());
+    assert_eq!(subscribe(&publisher, &mut next), (1, 20));
+    (0..9).for_each(|_| publisher.publish());
+    next.expect_error(EVICTED, &[]);
 }
 
 /// §4.2: "in every state the end of the connection […] leads to the end, and the bit is released".
