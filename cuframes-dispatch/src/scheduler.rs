@@ -32,7 +32,7 @@ pub struct Scheduler {
 }
 
 /// A task, by its place, and a block of it.
-type Ref = (usize, u64);
+pub(crate) type Ref = (usize, u64);
 
 #[derive(Debug)]
 struct Task {
@@ -88,14 +88,7 @@ impl Scheduler {
     /// # Errors
     /// If there is no such task, it is closed, it has the block already, or one of the others is not there (any more).
     pub fn add_block(&mut self, mut block: Block, waits_for: &[BlockId]) -> Result<(), TaskError> {
-        let at = self.find(&block.block_id)?;
-        let task = self.task(at.0).ok_or_else(|| TaskError::UnknownTask(block.block_id.task_id.clone()))?;
-        if task.is_closed {
-            return Err(TaskError::TaskClosed(block.block_id.task_id));
-        }
-        if self.blocks.contains_key(&at) {
-            return Err(TaskError::BlockExists(block.block_id));
-        }
+        let at = self.admits(&block.block_id)?;
         let mut others = BTreeSet::new();
         for id in waits_for {
             let other = self.find(id)?;
@@ -155,14 +148,22 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives up a block that nobody is working on. Answers whether it did.
+    /// Gives up a block that nobody is working on, and what waits for it. Answers whether it did.
     pub fn abandon_block(&mut self, block_id: &BlockId) -> bool {
-        let Ok(at) = self.find(block_id) else { return false };
-        let is_idle = self.blocks.get(&at).is_some_and(|entry| !matches!(entry.state, State::Out { .. }));
-        if is_idle {
-            self.end(at, Outcome::Orphaned, None);
-        }
-        is_idle
+        self.is_idle(block_id) && self.revoke_block(block_id)
+    }
+
+    /// Gives up a block, also where it is being worked on, and what waits for it. Answers whether it had not ended.
+    pub fn revoke_block(&mut self, block_id: &BlockId) -> bool {
+        let found = self.find(block_id).ok().filter(|at| self.blocks.contains_key(at));
+        found.into_iter().for_each(|at| self.end(at, Outcome::Orphaned, None));
+        found.is_some()
+    }
+
+    /// Whether somebody is working on a block.
+    #[must_use]
+    pub fn is_out(&self, block_id: &BlockId) -> bool {
+        matches!(self.state(block_id), Some(State::Out { .. }))
     }
 
     /// Somebody can take a block of this task. It does not get one back that was taken from it, until it has answered.
@@ -248,6 +249,27 @@ impl Scheduler {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.tasks.iter().all(|task| task.is_closed && task.counts.unfinished() == 0)
+    }
+
+    /// Whether a block has not ended, and nobody is working on it.
+    pub(crate) fn is_idle(&self, block_id: &BlockId) -> bool {
+        matches!(self.state(block_id), Some(State::Waiting | State::Ready { .. }))
+    }
+
+    /// Whether a block of this name can be added.
+    pub(crate) fn admits(&self, block_id: &BlockId) -> Result<Ref, TaskError> {
+        let at = self.find(block_id)?;
+        if self.tasks.get(at.0).is_some_and(|task| task.is_closed) {
+            return Err(TaskError::TaskClosed(block_id.task_id.clone()));
+        }
+        if self.blocks.contains_key(&at) {
+            return Err(TaskError::BlockExists(block_id.clone()));
+        }
+        Ok(at)
+    }
+
+    fn state(&self, block_id: &BlockId) -> Option<State> {
+        self.find(block_id).ok().and_then(|at| self.blocks.get(&at)).map(|entry| entry.state)
     }
 
     /// It did not succeed this time.
