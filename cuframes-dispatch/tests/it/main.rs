@@ -10,6 +10,7 @@ mod faults;
 mod frames;
 mod grid;
 mod holding;
+mod holding_frames;
 mod model;
 mod parking;
 mod parts;

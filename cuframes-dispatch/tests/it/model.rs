@@ -135,6 +135,16 @@ impl Model {
         is_idle
     }
 
+    pub(crate) fn revoke_block(&mut self, id: &BlockId) -> bool {
+        self.calls += 1;
+        let is_there = self.blocks.contains_key(id);
+        if is_there {
+            self.take(id);
+            self.end(id, Outcome::Orphaned, None);
+        }
+        is_there
+    }
+
     pub(crate) fn abandon_task(&mut self, task: &str) {
         self.tasks.get_mut(task).unwrap().is_closed = true;
         while let Some(id) = self.blocks.keys().find(|id| id.task_id == task).cloned() {
