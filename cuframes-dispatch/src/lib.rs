@@ -64,6 +64,8 @@ extern crate alloc;
 pub mod context;
 mod frames;
 mod grid;
+mod holders;
+mod parking;
 mod peer;
 mod scheduler;
 mod server;

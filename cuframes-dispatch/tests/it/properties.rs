@@ -1,7 +1,7 @@
 //! S1 to S4: a scheduler does what the model does, whatever is done to it in any order; and with real workers, every block
 //! ends once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use cuframes_core::Instant;
 use cuframes_core::streams::ConnId;
 use cuframes_dispatch::wire::{Block, BlockId, Status};
 use cuframes_dispatch::{
-    Acquired, BlockEvent, Cause, Counts, Outcome, Scheduler, ServerEvent, Stop, WorkerEvent,
+    Acquired, BlockEvent, Cause, Counts, Outcome, PeerFault, Scheduler, ServerEvent, Stop, WorkerEvent,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -134,7 +134,7 @@ impl Both {
             }
             Step::AnswerLate(holder, at, ok) => {
                 let holder = ConnId::new(*holder);
-                let owed = model.owed.iter().filter(|(who, _)| *who == holder).map(|(_, id)| id.clone());
+                let owed = model.owed.keys().filter(|(who, _)| *who == holder).map(|(_, id)| id.clone());
                 let owed: Vec<BlockId> = owed.collect();
                 if !owed.is_empty() {
                     let id = at.get(&owed);
@@ -186,6 +186,12 @@ impl Both {
         events.sort_by_key(|event| format!("{event:?}"));
         model.events.sort_by_key(|event| format!("{event:?}"));
         prop_assert_eq!(events, std::mem::take(&mut model.events));
+        // Each is told of once, with one of its blocks.
+        let expected = std::mem::take(&mut model.silent);
+        let silent: Vec<_> = iter::from_fn(|| scheduler.poll_silent()).collect();
+        prop_assert!(silent.iter().all(|told| expected.contains(told)), "{silent:?} of {expected:?}");
+        let who = expected.into_iter().map(|(who, _)| who).collect::<BTreeSet<_>>();
+        prop_assert_eq!(silent.into_iter().map(|(who, _)| who).collect::<Vec<_>>(), Vec::from_iter(who));
         for (name, task) in &model.tasks {
             let Counts { total, waiting, ready, processing, succeeded, failed, orphaned, retried, .. } =
                 scheduler.counts(name).unwrap();
@@ -249,9 +255,9 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// Which blocks each worker that lives has been told of and has not answered about.
+/// Which blocks each worker that lives has been told of and has not answered about; and how many were sent away.
 #[derive(Default)]
-struct Crew(BTreeMap<usize, Vec<BlockId>>);
+struct Crew(BTreeMap<usize, Vec<BlockId>>, usize);
 
 impl Crew {
     fn listen(&mut self, world: &mut World) -> Result<(), TestCaseError> {
@@ -265,7 +271,11 @@ impl Crew {
                         }
                     }
                     WorkerEvent::Stopped(stop) => {
-                        prop_assert!(matches!(stop, Stop::Shutdown | Stop::Left), "{stop:?}");
+                        prop_assert!(
+                            matches!(stop, Stop::Shutdown | Stop::Left | Stop::Closed { .. }),
+                            "{stop:?}"
+                        );
+                        self.1 += usize::from(matches!(stop, Stop::Closed { .. }));
                         self.0.remove(&worker);
                     }
                     other => prop_assert!(false, "{other:?}"),
@@ -346,8 +356,14 @@ proptest! {
         prop_assert!(crew.0.is_empty(), "{:?} were not sent home", crew.0.keys());
         let ends = world.events.iter().filter(|event| matches!(event, ServerEvent::Block(BlockEvent::Ended { .. })));
         prop_assert_eq!(u64::try_from(ends.count()).unwrap(), added);
-        let faults = world.events.iter().filter(|event| matches!(event, ServerEvent::Left { fault: Some(_), .. }));
-        prop_assert_eq!(faults.count(), 0);
+        // Nobody was sent away but for its silence.
+        let faults: Vec<_> = world
+            .events
+            .iter()
+            .filter_map(|event| if let ServerEvent::Left { fault, .. } = event { fault.as_ref() } else { None })
+            .collect();
+        prop_assert!(faults.iter().all(|fault| matches!(fault, PeerFault::Silent(_))), "{faults:?}");
+        prop_assert_eq!(faults.len(), crew.1);
         world.pass(TIMEOUT);
         prop_assert_eq!(world.server_timeout(), None);
     }
