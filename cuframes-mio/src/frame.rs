@@ -133,7 +133,7 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// # use cuframes_mio::Subscriber;
     /// # use cuframes_mio::core::Tile;
     /// # let mut subscriber = Subscriber::builder("cam0".parse()?).connect()?;
-    /// let frame = subscriber.next(Duration::from_secs(1))?;
+    /// let frame = subscriber.next(Duration::from_secs(1))?.ok_or("no frame for a second")?;
     /// // The 64 x 64 pixels that begin at row 128 and column 256.
     /// let tile = Tile { y: 128, x: 256, height: 64, width: 64 };
     /// for part in frame.meta().tile_planes(&tile)? {
