@@ -111,6 +111,7 @@ pub use key::Key;
 pub use time::Instant;
 pub use wire::ShutdownReason;
 pub use wire::meta::{Format, FrameMeta};
+pub use wire::tile::{Tile, TileError, Tiles};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -62,18 +62,24 @@
 extern crate alloc;
 
 pub mod context;
+mod frames;
 mod grid;
+mod holders;
+mod parking;
 mod peer;
 mod scheduler;
 mod server;
+mod stream;
 mod task;
 pub mod wire;
 mod worker;
 
 pub use context::Context;
+pub use frames::{AddError, FrameCounts, FrameEnd, Frames, NotAdded};
 pub use grid::{Fit, Grid, GridError, spatial_id};
 pub use scheduler::Scheduler;
 pub use server::{PeerFault, Server, ServerEvent};
+pub use stream::{NoPart, NoStreamTask, Part, StreamTask};
 pub use task::{Acquired, BlockEvent, Cause, Counts, Outcome, Released, TaskConfig, TaskError};
 pub use worker::{Stop, Worker, WorkerConfig, WorkerEvent};
 

@@ -14,7 +14,10 @@ use alloc::vec::Vec;
 use cuframes_core::Instant;
 use cuframes_core::streams::ConnId;
 
-use crate::task::{Acquired, BlockEvent, Cause, Counts, Outcome, Released, TaskConfig, TaskError};
+use crate::holders::Holders;
+use crate::task::{
+    Acquired, BlockEvent, Cause, Counts, DEFAULT_TIMEOUT, Outcome, Released, TaskConfig, TaskError,
+};
 use crate::wire::{Block, BlockId, Status};
 
 /// Which block goes to whom.
@@ -23,16 +26,20 @@ pub struct Scheduler {
     tasks: Vec<Task>,
     /// Blocks that have not ended.
     blocks: BTreeMap<Ref, Entry>,
-    holders: BTreeMap<ConnId, Holder>,
+    holders: Holders,
     /// When blocks that are out are lost.
     deadlines: BTreeSet<(Instant, Ref)>,
     events: VecDeque<BlockEvent>,
     /// The place of the next block that gets ready.
     next_place: u64,
+    /// Tasks in which a block got ready, or which may have ended, or of which somebody may have more now.
+    stirred: BTreeSet<usize>,
+    /// The latest time that was told.
+    now: Instant,
 }
 
 /// A task, by its place, and a block of it.
-type Ref = (usize, u64);
+pub(crate) type Ref = (usize, u64);
 
 #[derive(Debug)]
 struct Task {
@@ -62,14 +69,6 @@ enum State {
     Out { holder: ConnId, until: Option<Instant> },
 }
 
-/// Somebody who has blocks, or had.
-#[derive(Debug, Default)]
-struct Holder {
-    has: BTreeSet<Ref>,
-    /// What was taken from it, so that a late answer is none that is wrong.
-    had: BTreeSet<Ref>,
-}
-
 impl Scheduler {
     /// Adds a task.
     ///
@@ -88,14 +87,7 @@ impl Scheduler {
     /// # Errors
     /// If there is no such task, it is closed, it has the block already, or one of the others is not there (any more).
     pub fn add_block(&mut self, mut block: Block, waits_for: &[BlockId]) -> Result<(), TaskError> {
-        let at = self.find(&block.block_id)?;
-        let task = self.task(at.0).ok_or_else(|| TaskError::UnknownTask(block.block_id.task_id.clone()))?;
-        if task.is_closed {
-            return Err(TaskError::TaskClosed(block.block_id.task_id));
-        }
-        if self.blocks.contains_key(&at) {
-            return Err(TaskError::BlockExists(block.block_id));
-        }
+        let at = self.admits(&block.block_id)?;
         let mut others = BTreeSet::new();
         for id in waits_for {
             let other = self.find(id)?;
@@ -139,6 +131,7 @@ impl Scheduler {
         if let Some(task) = self.task(at) {
             task.is_closed = true;
         }
+        self.stirred.insert(at);
         Ok(())
     }
 
@@ -155,79 +148,98 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives up a block that nobody is working on. Answers whether it did.
+    /// Gives up a block that nobody is working on, and what waits for it. Answers whether it did.
     pub fn abandon_block(&mut self, block_id: &BlockId) -> bool {
-        let Ok(at) = self.find(block_id) else { return false };
-        let is_idle = self.blocks.get(&at).is_some_and(|entry| !matches!(entry.state, State::Out { .. }));
-        if is_idle {
-            self.end(at, Outcome::Orphaned, None);
-        }
-        is_idle
+        self.is_idle(block_id) && self.revoke_block(block_id)
     }
 
-    /// Somebody can take a block of this task. It does not get one back that was taken from it, until it has answered.
+    /// Gives up a block, also where it is being worked on, and what waits for it. Answers whether it had not ended.
+    pub fn revoke_block(&mut self, block_id: &BlockId) -> bool {
+        let found = self.find(block_id).ok().filter(|at| self.blocks.contains_key(at));
+        found.into_iter().for_each(|at| self.end(at, Outcome::Orphaned, None));
+        found.is_some()
+    }
+
+    /// Whether somebody is working on a block.
+    #[must_use]
+    pub fn is_out(&self, block_id: &BlockId) -> bool {
+        matches!(self.state(block_id), Some(State::Out { .. }))
+    }
+
+    /// Somebody can take a block of this task. It does not get one back that was taken from it, until it has answered; see
+    /// [`poll_silent`](Self::poll_silent).
     ///
     /// # Errors
     /// [`TaskError::UnknownTask`].
     pub fn acquire(&mut self, now: Instant, holder: ConnId, task_id: &str) -> Result<Acquired, TaskError> {
-        let at = self.find_task(task_id)?;
-        let Some(task) = self.tasks.get_mut(at) else { return Ok(Acquired::Nothing) };
+        Ok(self.acquire_of(now, holder, self.find_task(task_id)?))
+    }
+
+    /// The same for the task at this place.
+    pub(crate) fn acquire_of(&mut self, now: Instant, holder: ConnId, at: usize) -> Acquired {
+        self.now = self.now.max(now);
+        let Some(task) = self.tasks.get_mut(at) else { return Acquired::Nothing };
         // Had it the same one twice, nobody could say which of the two it answers about.
-        let owes = self.holders.get(&holder).map(|held| &held.had);
-        let is_its = |number: u64| owes.is_none_or(|owes| !owes.contains(&(at, number)));
+        let owes_any = self.holders.owes_any(holder);
+        let is_its = |number: u64| !owes_any || !self.holders.owes(holder, (at, number));
         let next = task.ready.iter().find(|(_, number)| is_its(**number)).map(|(place, _)| *place);
         let Some(number) = next.and_then(|place| task.ready.remove(&place)) else {
             let is_over = task.is_closed && task.counts.unfinished() == 0;
-            return Ok(if is_over { Acquired::Ended } else { Acquired::Nothing });
+            return if is_over { Acquired::Ended } else { Acquired::Nothing };
         };
-        let Some(entry) = self.blocks.get_mut(&(at, number)) else { return Ok(Acquired::Nothing) };
+        let Some(entry) = self.blocks.get_mut(&(at, number)) else { return Acquired::Nothing };
         let timeout = task.config.timeout;
         let until = timeout.map(|timeout| now + timeout);
         entry.state = State::Out { holder, until };
         task.counts.ready -= 1;
         task.counts.processing += 1;
-        self.holders.entry(holder).or_default().has.insert((at, number));
+        self.holders.give(holder, (at, number));
         self.deadlines.extend(until.map(|until| (until, (at, number))));
-        Ok(Acquired::Block(Box::new(entry.block.clone()), timeout))
+        Acquired::Block(Box::new(entry.block.clone()), timeout)
     }
 
     /// Somebody is done with a block: `cause` says why it failed, if it did.
     pub fn release(&mut self, holder: ConnId, block_id: &BlockId, cause: Option<Cause>) -> Released {
         let Ok(at) = self.find(block_id) else { return Released::Foreign };
-        let Some(held) = self.holders.get_mut(&holder) else { return Released::Foreign };
-        if !held.has.contains(&at) {
-            return if held.had.remove(&at) { Released::Late } else { Released::Foreign };
+        let released = self.holders.answer(holder, at);
+        match (released, cause) {
+            (Released::Accepted, None) => self.end(at, Outcome::Success, None),
+            (Released::Accepted, Some(cause)) => self.fail(at, cause),
+            // It may have this one now, if it is ready.
+            (Released::Late, _) => _ = self.stirred.insert(at.0),
+            (Released::Foreign, _) => {}
         }
-        match cause {
-            None => self.end(at, Outcome::Success, None),
-            Some(cause) => self.fail(at, cause),
-        }
-        // It has said all that it has to say about this one.
-        if let Some(held) = self.holders.get_mut(&holder) {
-            held.had.remove(&at);
-        }
-        Released::Accepted
+        released
     }
 
     /// Somebody is gone: what is outstanding there goes to others.
     pub fn holder_gone(&mut self, holder: ConnId) {
-        let has = self.holders.get(&holder).map(|held| held.has.clone()).unwrap_or_default();
-        has.into_iter().for_each(|at| self.fail(at, Cause::Lost));
-        self.holders.remove(&holder);
+        self.holders.remove(holder).into_iter().for_each(|at| self.fail(at, Cause::Lost));
     }
 
     /// What took too long goes to others.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = self.now.max(now);
         while let Some((until, at)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
             self.deadlines.remove(&(until, at));
             self.fail(at, Cause::Timeout);
         }
+        self.holders.handle_timeout(now);
+    }
+
+    /// Somebody who has not answered about a block that was taken from it, for as long again as it may have one: it hangs, or
+    /// has forgotten the block. Better end its connection, and say so by [`holder_gone`](Self::holder_gone): from now on it is as
+    /// if it had never had the block, which it may get again.
+    pub fn poll_silent(&mut self) -> Option<(ConnId, BlockId)> {
+        let (holder, (task, number)) = self.holders.poll_silent()?;
+        Some((holder, BlockId::new(self.tasks.get(task)?.config.id.clone(), number)))
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(until, _)| *until)
+        let lost = self.deadlines.first().map(|(until, _)| *until);
+        lost.into_iter().chain(self.holders.poll_timeout()).min()
     }
 
     /// What happened to blocks.
@@ -248,6 +260,37 @@ impl Scheduler {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.tasks.iter().all(|task| task.is_closed && task.counts.unfinished() == 0)
+    }
+
+    /// Whether a block has not ended, and nobody is working on it.
+    pub(crate) fn is_idle(&self, block_id: &BlockId) -> bool {
+        matches!(self.state(block_id), Some(State::Waiting | State::Ready { .. }))
+    }
+
+    /// A task in which something has changed for those who wait for a block of it.
+    pub(crate) fn next_stirred(&mut self) -> Option<usize> {
+        self.stirred.pop_first()
+    }
+
+    /// Whether the task at this place has a block for somebody.
+    pub(crate) fn is_ready(&self, at: usize) -> bool {
+        self.tasks.get(at).is_some_and(|task| !task.ready.is_empty())
+    }
+
+    /// Whether a block of this name can be added.
+    pub(crate) fn admits(&self, block_id: &BlockId) -> Result<Ref, TaskError> {
+        let at = self.find(block_id)?;
+        if self.tasks.get(at.0).is_some_and(|task| task.is_closed) {
+            return Err(TaskError::TaskClosed(block_id.task_id.clone()));
+        }
+        if self.blocks.contains_key(&at) {
+            return Err(TaskError::BlockExists(block_id.clone()));
+        }
+        Ok(at)
+    }
+
+    fn state(&self, block_id: &BlockId) -> Option<State> {
+        self.find(block_id).ok().and_then(|at| self.blocks.get(&at)).map(|entry| entry.state)
     }
 
     /// It did not succeed this time.
@@ -302,6 +345,7 @@ impl Scheduler {
                     self.make_ready(dependent);
                 }
             }
+            self.stirred.insert(at.0);
             self.events.push_back(BlockEvent::Ended { block_id: block.block_id, outcome, cause });
         }
     }
@@ -314,13 +358,8 @@ impl Scheduler {
         if let Some(until) = until {
             self.deadlines.remove(&(until, at));
         }
-        if let Some(held) = self.holders.get_mut(&holder) {
-            held.has.remove(&at);
-            // A worker that never answers does not make us keep ever more of this.
-            if held.had.len() < MAX_LATE {
-                held.had.insert(at);
-            }
-        }
+        let timeout = self.tasks.get(at.0).and_then(|task| task.config.timeout).unwrap_or(DEFAULT_TIMEOUT);
+        self.holders.take(holder, at, self.now + timeout);
         if let Some(task) = self.tasks.get_mut(at.0) {
             task.counts.processing -= 1;
             task.counts.waiting += 1;
@@ -331,6 +370,7 @@ impl Scheduler {
         let Some(entry) = self.blocks.get_mut(&at) else { return };
         let place = self.next_place;
         self.next_place += 1;
+        self.stirred.insert(at.0);
         entry.state = State::Ready { place };
         if let Some(task) = self.tasks.get_mut(at.0) {
             task.counts.waiting -= 1;
@@ -343,7 +383,7 @@ impl Scheduler {
         Ok((self.find_task(&id.task_id)?, id.spatial_id))
     }
 
-    fn find_task(&self, task_id: &str) -> Result<usize, TaskError> {
+    pub(crate) fn find_task(&self, task_id: &str) -> Result<usize, TaskError> {
         let at = self.tasks.iter().position(|task| task.config.id == task_id);
         at.ok_or_else(|| TaskError::UnknownTask(task_id.into()))
     }
@@ -352,6 +392,3 @@ impl Scheduler {
         self.tasks.get_mut(at)
     }
 }
-
-/// Blocks taken from one holder that it may still answer about.
-const MAX_LATE: usize = 1024;

@@ -13,6 +13,7 @@ use core::time::Duration;
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Links, Machine};
 
+use crate::parking::Parking;
 use crate::peer::Peer;
 use crate::scheduler::Scheduler;
 use crate::task::{Acquired, BlockEvent, Cause, Released};
@@ -30,6 +31,8 @@ pub enum PeerFault {
     Status(BlockId),
     /// It released a block that it does not have.
     Foreign(BlockId),
+    /// It did not answer about a block that was taken from it, for as long again as it could have it.
+    Silent(BlockId),
     /// It sent what only a server sends.
     Role,
     /// It asked for too many blocks at a time, or does not read what it is sent.
@@ -48,6 +51,12 @@ impl fmt::Display for PeerFault {
             }
             Self::Foreign(BlockId { task_id, spatial_id }) => {
                 write!(f, "it released block {spatial_id} of task {task_id:?}, which it does not have")
+            }
+            Self::Silent(BlockId { task_id, spatial_id }) => {
+                write!(
+                    f,
+                    "it did not answer about block {spatial_id} of task {task_id:?}, which it had for too long"
+                )
             }
             Self::Role => f.write_str("it sent what only a server sends"),
             Self::Greedy => f.write_str("it asked for too many blocks at a time, or does not read"),
@@ -93,8 +102,7 @@ pub struct Server {
     version: Version,
     scheduler: Scheduler,
     links: Links<Peer, Worker>,
-    /// Who waits for a block, of which task, oldest first.
-    parked: VecDeque<(ConnId, String)>,
+    parked: Parking,
     events: VecDeque<ServerEvent>,
     /// It is over: when the connections that are left are closed.
     linger: Option<Instant>,
@@ -104,8 +112,6 @@ pub struct Server {
 #[derive(Debug, Default)]
 struct Worker {
     id: Option<u64>,
-    /// Requests that are parked.
-    parked: usize,
 }
 
 impl Server {
@@ -116,7 +122,7 @@ impl Server {
             version,
             scheduler: Scheduler::default(),
             links: Links::default(),
-            parked: VecDeque::new(),
+            parked: Parking::default(),
             events: VecDeque::new(),
             linger: None,
         }
@@ -130,6 +136,8 @@ impl Server {
 
     /// Changes tasks and blocks: adds some, gives some up. What gets ready goes to those who wait.
     pub fn schedule<R>(&mut self, now: Instant, change: impl FnOnce(&mut Scheduler) -> R) -> R {
+        // What is given up is so from now on.
+        self.handle_timeout(now);
         let result = change(&mut self.scheduler);
         self.settle(now);
         result
@@ -142,7 +150,7 @@ impl Server {
             return;
         }
         self.linger = Some(now + LINGER);
-        while let Some((conn, _)) = self.parked.pop_front() {
+        while let Some(conn) = self.parked.pop() {
             self.links.send(conn, &Message::RequestShutdown);
         }
         for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
@@ -170,14 +178,12 @@ impl Server {
                 let is_full = peer.waiting() > MAX_WAITING;
                 let Some(worker) = self.links.what_mut(conn) else { return Ok(()) };
                 worker.id = worker_id.or(worker.id);
-                if is_full || worker.parked >= MAX_PARKED {
+                if is_full || self.parked.count(conn) >= MAX_PARKED {
                     return Err(PeerFault::Greedy);
                 }
-                if !self.answer(now, conn, &task_id)? {
-                    if let Some(worker) = self.links.what_mut(conn) {
-                        worker.parked += 1;
-                    }
-                    self.parked.push_back((conn, task_id));
+                let task = self.scheduler.find_task(&task_id).map_err(|_| PeerFault::UnknownTask(task_id))?;
+                if !self.answer(now, conn, task) {
+                    self.parked.park(conn, task);
                 }
                 Ok(())
             }
@@ -227,23 +233,22 @@ impl Server {
         Ok(())
     }
 
-    /// Answers a request, if there is an answer now.
-    fn answer(&mut self, now: Instant, conn: ConnId, task_id: &str) -> Result<bool, PeerFault> {
-        let acquired = self.scheduler.acquire(now, conn, task_id);
-        match acquired.map_err(|_| PeerFault::UnknownTask(task_id.into()))? {
+    /// Answers a request for a block of the task at this place, if there is an answer now.
+    fn answer(&mut self, now: Instant, conn: ConnId, task: usize) -> bool {
+        match self.scheduler.acquire_of(now, conn, task) {
             Acquired::Block(block, timeout) => {
                 let block_id = block.block_id.clone();
                 let timeout_secs = timeout.map(|timeout| timeout.as_secs_f64());
                 self.links.send(conn, &Message::SendBlock { block: *block, timeout_secs });
                 let worker_id = self.links.what_mut(conn).and_then(|worker| worker.id);
                 self.events.push_back(ServerEvent::Sent { conn, worker_id, block_id });
-                Ok(true)
+                true
             }
             Acquired::Ended => {
                 self.links.send(conn, &Message::RequestShutdown);
-                Ok(true)
+                true
             }
-            Acquired::Nothing => Ok(false),
+            Acquired::Nothing => false,
         }
     }
 
@@ -252,13 +257,17 @@ impl Server {
         while let Some(event) = self.scheduler.poll_event() {
             self.events.push_back(ServerEvent::Block(event));
         }
-        for _ in 0..self.parked.len() {
-            let Some((conn, task_id)) = self.parked.pop_front() else { break };
-            // The task was there when it was parked, and tasks stay.
-            if let Ok(false) = self.answer(now, conn, &task_id) {
-                self.parked.push_back((conn, task_id));
-            } else if let Some(worker) = self.links.what_mut(conn) {
-                worker.parked -= 1;
+        while let Some(task) = self.scheduler.next_stirred() {
+            let mut last = None;
+            while let Some((place, conn)) = self.parked.next(task, last) {
+                if self.answer(now, conn, task) {
+                    self.parked.remove(place);
+                } else if self.scheduler.is_ready(task) {
+                    // It owes an answer about what is ready, which goes to somebody else.
+                    last = Some(place);
+                } else {
+                    break;
+                }
             }
         }
     }
@@ -272,7 +281,7 @@ impl Server {
     }
 
     fn forget(&mut self, conn: ConnId, fault: Option<PeerFault>) {
-        self.parked.retain(|(parked, _)| *parked != conn);
+        self.parked.forget(conn);
         self.scheduler.holder_gone(conn);
         self.events.push_back(ServerEvent::Left { conn, fault });
     }
@@ -329,6 +338,9 @@ impl Machine for Server {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.scheduler.handle_timeout(now);
+        while let Some((conn, block_id)) = self.scheduler.poll_silent() {
+            self.leave(conn, Some(PeerFault::Silent(block_id)));
+        }
         if self.linger.is_some_and(|until| until <= now) {
             for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
                 self.leave(conn, None);

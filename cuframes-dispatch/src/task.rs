@@ -173,4 +173,4 @@ pub enum Released {
 }
 
 /// As in the original.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);

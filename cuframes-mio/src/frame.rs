@@ -118,16 +118,43 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
         self.backend().bytes(mapping, self.inner.written_bytes())
     }
 
-    /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, or past the last plane.
+    /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, past the last plane, or
+    /// if not all of it is among the valid bytes.
     #[must_use]
     pub fn plane_rows(&self, index: usize) -> Option<impl Iterator<Item = &[u8]>> {
-        let Plane { offset, pitch, row_bytes, rows } = self.meta().planes().nth(index)?;
-        let plane = self.bytes()?.get(usize::try_from(offset).ok()?..)?;
+        self.rows(self.meta().planes().nth(index)?)
+    }
+
+    /// The rows of any part of the frame that [`planes`](FrameMeta::planes) or [`tile_planes`](FrameMeta::tile_planes) gave,
+    /// without what is between them. `None` where [`bytes`](Self::bytes) is, or if not all of them are among the valid bytes.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use cuframes_mio::Subscriber;
+    /// # use cuframes_mio::core::Tile;
+    /// # let mut subscriber = Subscriber::builder("cam0".parse()?).connect()?;
+    /// let frame = subscriber.next(Duration::from_secs(1))?.ok_or("no frame for a second")?;
+    /// // The 64 x 64 pixels that begin at row 128 and column 256.
+    /// let tile = Tile { y: 128, x: 256, height: 64, width: 64 };
+    /// for part in frame.meta().tile_planes(&tile)? {
+    ///     for row in frame.rows(part).ok_or("not in host memory, or without a lease")? {
+    ///         println!("{} bytes", row.len());
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn rows(&self, plane: Plane) -> Option<impl Iterator<Item = &[u8]>> {
+        let Plane { offset, pitch, row_bytes, rows } = plane;
+        if row_bytes == 0 || pitch < row_bytes {
+            return None;
+        }
+        // The last row may be without the padding after it.
+        let len = u64::from(pitch) * u64::from(rows.checked_sub(1)?) + u64::from(row_bytes);
+        let (from, to) = (usize::try_from(offset).ok()?, usize::try_from(offset.checked_add(len)?).ok()?);
         let row_bytes = usize::try_from(row_bytes).ok()?;
-        let rows = usize::try_from(rows).ok()?;
-        Some(
-            plane.chunks(usize::try_from(pitch).ok()?).take(rows).filter_map(move |row| row.get(..row_bytes)),
-        )
+        let part = self.bytes()?.get(from..to)?;
+        Some(part.chunks(usize::try_from(pitch).ok()?).filter_map(move |row| row.get(..row_bytes)))
     }
 
     /// Lets the work that is enqueued on `stream` after this wait for the publisher's work that writes the frame. Nothing but a

@@ -60,7 +60,7 @@ impl Format {
     ];
 
     /// Bits per pixel, bytes per pixel of the first plane, and what planes follow it.
-    const fn shape(self) -> Option<(u32, u32, Further)> {
+    pub(super) const fn shape(self) -> Option<(u32, u32, Further)> {
         Some(match self {
             Self::NV12 => (12, 1, Further::Interleaved),
             Self::P010 => (24, 2, Further::Interleaved),
@@ -100,7 +100,7 @@ impl core::error::Error for UnknownFormat {}
 
 /// The planes after the first.
 #[derive(Clone, Copy)]
-enum Further {
+pub(super) enum Further {
     Nothing,
     /// One plane with both chroma samples of each 2x2 block.
     Interleaved,

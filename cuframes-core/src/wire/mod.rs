@@ -9,6 +9,7 @@ pub mod hello;
 pub mod meta;
 mod reader;
 pub mod subscribe;
+pub mod tile;
 
 /// The version of the protocol (§6.1).
 pub const PROTO_VERSION: u32 = 1;

@@ -61,9 +61,10 @@ fn a_task_is_given_up_also_where_somebody_works_on_it_whose_answer_is_no_fault()
         let mut news = world.news();
         news.sort_by_key(|event| format!("{event:?}"));
         assert_eq!(news, [orphaned("t", 0), orphaned("t", 1), orphaned("t", 2), orphaned("u", 0)]);
-        assert_eq!(world.server_timeout(), None);
+        // The answer is waited for, and nothing else.
+        assert_eq!(world.server_timeout(), Some(world.now + TIMEOUT));
         assert_eq!(world.say(a, &[late.clone(), acquire("t")].concat()), shutdown());
-        assert_eq!((world.fault(a), world.news()), (None, vec![]));
+        assert_eq!((world.fault(a), world.news(), world.server_timeout()), (None, vec![], None));
         world.say(a, &late);
         assert_eq!(world.fault(a), Some(PeerFault::Foreign(id("t", 0))));
         let closed = world.schedule(|scheduler| scheduler.add_block(block("t", 5), &[]));

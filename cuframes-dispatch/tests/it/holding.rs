@@ -124,7 +124,8 @@ fn who_takes_too_long_loses_the_block_and_its_late_answer_is_no_fault() {
         assert_eq!((world.tally(), world.news()), ([0, 0, 1, 0, 0, 0, 0], vec![]));
         world.pass(Duration::from_nanos(1));
         assert_eq!(world.news(), [retried("t", 0, Cause::Timeout)]);
-        assert_eq!((world.tally(), world.server_timeout()), ([0, 1, 0, 0, 0, 0, 1], None));
+        let answer = world.now + TIMEOUT;
+        assert_eq!((world.tally(), world.server_timeout()), ([0, 1, 0, 0, 0, 0, 1], Some(answer)));
         let (b, block) = world.call_for("t", 1);
         assert_eq!(block, sent("t", 0, FAILED));
         world.say(a, &late);
@@ -172,6 +173,63 @@ fn who_still_owes_an_answer_about_a_block_does_not_get_it_again() {
     assert_eq!(world.say(a, &done("t", 0)), sent("t", 0, FAILED));
     world.say(a, &[done("t", 1), done("t", 0)].concat());
     assert_eq!((world.tally(), world.fault(a)), ([0, 0, 0, 2, 0, 0, 1], None));
+}
+
+#[test]
+fn who_does_not_answer_about_a_block_for_as_long_again_loses_its_connection_and_can_come_back() {
+    let mut world = World::open(0..1);
+    // It works on others meanwhile, but the block is stuck, and there is nobody else.
+    let (a, _) = world.call_for("t", 1);
+    world.pass(TIMEOUT);
+    world.add("t", 1, &[]);
+    assert_eq!(world.say(a, &acquire("t")), sent("t", 1, CREATED));
+    assert_eq!(world.say(a, &[done("t", 1), acquire("t")].concat()), []);
+    world.pass(TIMEOUT - Duration::from_nanos(1));
+    assert_eq!((world.is_closed(a), world.tally()), (false, [0, 1, 0, 1, 0, 0, 1]));
+    world.pass(Duration::from_nanos(1));
+    assert_eq!(world.fault(a), Some(PeerFault::Silent(id("t", 0))));
+    assert_eq!((world.server_timeout(), world.server.workers()), (None, 0));
+    let (b, block) = world.call_for("t", 1);
+    assert_eq!(block, sent("t", 0, FAILED));
+    world.say(b, &done("t", 0));
+    assert_eq!(world.tally(), [0, 0, 0, 2, 0, 0, 1]);
+}
+
+#[test]
+fn what_else_is_out_where_an_answer_never_comes_goes_to_others_at_once() {
+    let mut world = World::open(0..1);
+    let (a, _) = world.call_for("t", 1);
+    world.pass(TIMEOUT);
+    let (b, _) = world.call_for("t", 1);
+    world.say(b, &done("t", 0));
+    world.pass(TIMEOUT - Duration::from_secs(1));
+    world.add("t", 1, &[]);
+    assert_eq!(world.say(a, &acquire("t")), sent("t", 1, CREATED));
+    assert_eq!(world.say(b, &acquire("t")), []);
+    world.news();
+    world.pass(Duration::from_secs(1));
+    assert_eq!((world.heard(b), world.news()), (sent("t", 1, FAILED), vec![retried("t", 1, Cause::Lost)]));
+}
+
+#[test]
+fn late_answers_are_no_fault_however_many_there_are() {
+    let mut world = World::empty(Version::W2);
+    let a = world.call();
+    let tasks: Vec<String> = (0..120).map(|task| format!("t{task}")).collect();
+    for task in &tasks {
+        world.schedule(|scheduler| {
+            scheduler.add_task(TaskConfig::new(task)).unwrap();
+            (0..10).for_each(|number| scheduler.add_block(block(task, number), &[]).unwrap());
+        });
+        world.say(a, &acquire(task).repeat(10));
+        world.schedule(|scheduler| scheduler.abandon_task(task)).unwrap();
+    }
+    for task in &tasks {
+        (0..10).for_each(|number| _ = world.say(a, &done(task, number)));
+    }
+    assert_eq!((world.fault(a), world.is_closed(a)), (None, false));
+    world.say(a, &done("t0", 0));
+    assert_eq!(world.fault(a), Some(PeerFault::Foreign(id("t0", 0))));
 }
 
 #[test]

@@ -9,12 +9,17 @@ use cuframes_core::streams::ConnId;
 use cuframes_dispatch::wire::BlockId;
 use cuframes_dispatch::{BlockEvent, Cause, Outcome, Released, TaskConfig, TaskError};
 
+use crate::world::TIMEOUT;
+
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) tasks: BTreeMap<String, Task>,
     pub(crate) blocks: BTreeMap<BlockId, Block>,
-    /// Blocks that were taken from somebody who has not answered about them.
-    pub(crate) owed: BTreeSet<(ConnId, BlockId)>,
+    /// Blocks that were taken from somebody who has not answered about them, and until when that is waited for.
+    pub(crate) owed: BTreeMap<(ConnId, BlockId), Instant>,
+    /// For whom that has been in vain since the last look.
+    pub(crate) silent: Vec<(ConnId, BlockId)>,
+    now: Instant,
     /// What has happened to blocks since the last look.
     pub(crate) events: Vec<BlockEvent>,
     calls: u64,
@@ -76,7 +81,7 @@ impl Model {
     /// Which blocks may be handed out to this one: the oldest of those that it may have.
     pub(crate) fn next(&self, holder: ConnId, task: &str) -> Vec<BlockId> {
         let ready = self.blocks.iter().filter_map(|(id, block)| match block.state {
-            State::Ready(since) if id.task_id == task && !self.owed.contains(&(holder, id.clone())) => {
+            State::Ready(since) if id.task_id == task && !self.owed.contains_key(&(holder, id.clone())) => {
                 Some((since, id))
             }
             _ => None,
@@ -94,7 +99,7 @@ impl Model {
     pub(crate) fn release(&mut self, holder: ConnId, id: &BlockId, cause: Option<Cause>) -> Released {
         self.calls += 1;
         if !self.held(holder).contains(id) {
-            let is_late = self.owed.remove(&(holder, id.clone()));
+            let is_late = self.owed.remove(&(holder, id.clone())).is_some();
             return if is_late { Released::Late } else { Released::Foreign };
         }
         self.blocks.get_mut(id).unwrap().state = State::Waiting;
@@ -108,22 +113,27 @@ impl Model {
     pub(crate) fn holder_gone(&mut self, holder: ConnId) {
         self.calls += 1;
         self.held(holder).iter().for_each(|id| self.fail(id, Cause::Lost));
-        self.owed.retain(|(who, _)| *who != holder);
+        self.owed.retain(|(who, _), _| *who != holder);
     }
 
     pub(crate) fn pass(&mut self, now: Instant) {
         self.calls += 1;
+        self.now = now;
         let is_late = |block: &Block| matches!(block.state, State::Out(_, Some(until)) if until <= now);
         let late = self.blocks.iter().filter(|(_, block)| is_late(block)).map(|(id, _)| id.clone());
         for id in late.collect::<Vec<_>>() {
             self.take(&id);
             self.fail(&id, Cause::Timeout);
         }
+        let is_over = |until: &Instant| *until <= now;
+        self.silent
+            .extend(self.owed.iter().filter(|(_, until)| is_over(until)).map(|(owed, _)| owed.clone()));
+        self.owed.retain(|_, until| !is_over(until));
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let until = |block: &Block| if let State::Out(_, until) = block.state { until } else { None };
-        self.blocks.values().filter_map(until).min()
+        self.blocks.values().filter_map(until).chain(self.owed.values().copied()).min()
     }
 
     pub(crate) fn abandon_block(&mut self, id: &BlockId) -> bool {
@@ -133,6 +143,16 @@ impl Model {
             self.end(id, Outcome::Orphaned, None);
         }
         is_idle
+    }
+
+    pub(crate) fn revoke_block(&mut self, id: &BlockId) -> bool {
+        self.calls += 1;
+        let is_there = self.blocks.contains_key(id);
+        if is_there {
+            self.take(id);
+            self.end(id, Outcome::Orphaned, None);
+        }
+        is_there
     }
 
     pub(crate) fn abandon_task(&mut self, task: &str) {
@@ -165,7 +185,8 @@ impl Model {
     /// It is taken from whoever has it.
     fn take(&mut self, id: &BlockId) {
         if let State::Out(holder, _) = self.blocks[id].state {
-            self.owed.insert((holder, id.clone()));
+            let timeout = self.tasks[&id.task_id].config.timeout.unwrap_or(TIMEOUT);
+            self.owed.insert((holder, id.clone()), self.now + timeout);
         }
     }
 

@@ -197,3 +197,18 @@ fn a_release_of_one_task_makes_blocks_of_another_ready() {
     assert_eq!(world.say(b, &[done("u", 0), acquire("u")].concat()), shutdown());
     assert_eq!(world.news(), [success("t", 0), success("u", 0)]);
 }
+
+#[test]
+fn who_owes_an_answer_about_what_is_ready_does_not_stand_in_the_way_of_who_waits_behind_it() {
+    let mut world = World::new([0]);
+    let (a, _) = world.call_for("t", 1);
+    assert_eq!(world.say(a, &acquire("t").repeat(2)), []);
+    let (b, _) = world.call_for("t", 1);
+    let (c, _) = world.call_for("t", 1);
+    world.pass(TIMEOUT);
+    assert_eq!((world.heard(a), world.heard(b)), (vec![], sent("t", 0, FAILED)));
+    // It answers, and is the first of those who wait again.
+    world.say(a, &done("t", 0));
+    world.say(b, &failed("t", 0, "no"));
+    assert_eq!((world.heard(a), world.heard(c)), (sent("t", 0, FAILED), vec![]));
+}

@@ -304,13 +304,14 @@ fn noise<M: Machine>(
                 }
             }
         }
+        // It may send somebody away who has been silent for too long.
+        machine.handle_timeout(now);
         while let Some(action) = machine.poll_action() {
             if let Action::Close(conn) = action {
                 prop_assert_eq!(machine.poll_transmit(conn), None);
             }
         }
         std::iter::from_fn(|| machine.poll_event()).for_each(&mut told);
-        machine.handle_timeout(now);
         // A loop that sleeps until then does not turn for nothing.
         prop_assert!(machine.poll_timeout().is_none_or(|at| at > now));
     }

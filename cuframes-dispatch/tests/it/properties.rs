@@ -1,7 +1,7 @@
 //! S1 to S4: a scheduler does what the model does, whatever is done to it in any order; and with real workers, every block
 //! ends once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use cuframes_core::Instant;
 use cuframes_core::streams::ConnId;
 use cuframes_dispatch::wire::{Block, BlockId, Status};
 use cuframes_dispatch::{
-    Acquired, BlockEvent, Cause, Counts, Outcome, Scheduler, ServerEvent, Stop, WorkerEvent,
+    Acquired, BlockEvent, Cause, Counts, Outcome, PeerFault, Scheduler, ServerEvent, Stop, WorkerEvent,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::FileFailurePersistence;
 
-use crate::model::{Model, tasks};
+use crate::model::{Model, State, tasks};
 use crate::world::{TIMEOUT, World, id};
 
 /// A case that fails is written beside this file, and belongs into the repository.
@@ -27,7 +27,7 @@ pub(crate) fn cases(cases: u32) -> ProptestConfig {
 
 /// What is done to a scheduler. Holders are 0 to 3, tasks 0 to 2, blocks 0 to 5.
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Add(BlockId, Vec<BlockId>),
     Acquire(u64, usize),
     Release(u64, BlockId, bool),
@@ -38,6 +38,7 @@ enum Step {
     Gone(u64),
     Wait(u64),
     AbandonBlock(BlockId),
+    RevokeBlock(BlockId),
     AbandonTask(usize),
     Close(usize),
 }
@@ -57,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4_u64).prop_map(Step::Gone),
         3 => (0..150_u64).prop_map(Step::Wait),
         1 => any_id().prop_map(Step::AbandonBlock),
+        1 => any_id().prop_map(Step::RevokeBlock),
         1 => prop_oneof![8 => Just(None), 1 => (0..3_usize).prop_map(Some)]
             .prop_map(|task| task.map_or(Step::Wait(1), Step::AbandonTask)),
         1 => prop_oneof![4 => Just(None), 1 => (0..3_usize).prop_map(Some)]
@@ -64,25 +66,27 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Both {
-    now: Instant,
-    scheduler: Scheduler,
-    model: Model,
+pub(crate) struct Both {
+    pub(crate) now: Instant,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) model: Model,
     /// How often a block of this name was added, and ended.
-    added: BTreeMap<BlockId, (u64, u64)>,
+    pub(crate) added: BTreeMap<BlockId, (u64, u64)>,
+    /// What the scheduler has told.
+    pub(crate) told: VecDeque<BlockEvent>,
 }
 
 impl Both {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (mut scheduler, mut model) = (Scheduler::default(), Model::default());
         for config in tasks() {
             scheduler.add_task(config.clone()).unwrap();
             model.add_task(config);
         }
-        Self { now: Instant::ZERO, scheduler, model, added: BTreeMap::new() }
+        Self { now: Instant::ZERO, scheduler, model, added: BTreeMap::new(), told: VecDeque::new() }
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let Self { now, scheduler, model, .. } = self;
         let task = |task: usize| ["t", "u", "v"][task];
         let cause = |ok: &bool| (!ok).then(|| Cause::Reported("why".into()));
@@ -130,7 +134,7 @@ impl Both {
             }
             Step::AnswerLate(holder, at, ok) => {
                 let holder = ConnId::new(*holder);
-                let owed = model.owed.iter().filter(|(who, _)| *who == holder).map(|(_, id)| id.clone());
+                let owed = model.owed.keys().filter(|(who, _)| *who == holder).map(|(_, id)| id.clone());
                 let owed: Vec<BlockId> = owed.collect();
                 if !owed.is_empty() {
                     let id = at.get(&owed);
@@ -152,6 +156,9 @@ impl Both {
             Step::AbandonBlock(id) => {
                 prop_assert_eq!(scheduler.abandon_block(id), model.abandon_block(id));
             }
+            Step::RevokeBlock(id) => {
+                prop_assert_eq!(scheduler.revoke_block(id), model.revoke_block(id));
+            }
             Step::AbandonTask(number) => {
                 scheduler.abandon_task(task(*number)).unwrap();
                 model.abandon_task(task(*number));
@@ -165,8 +172,8 @@ impl Both {
     }
 
     /// What holds after every step.
-    fn look(&mut self) -> Result<(), TestCaseError> {
-        let Self { scheduler, model, added, .. } = self;
+    pub(crate) fn look(&mut self) -> Result<(), TestCaseError> {
+        let Self { scheduler, model, added, told, .. } = self;
         let mut events: Vec<BlockEvent> = iter::from_fn(|| scheduler.poll_event()).collect();
         for event in &events {
             if let BlockEvent::Ended { block_id, .. } = event {
@@ -175,9 +182,16 @@ impl Both {
                 prop_assert!(ends <= adds, "{block_id:?} ended twice");
             }
         }
+        told.extend(events.iter().cloned());
         events.sort_by_key(|event| format!("{event:?}"));
         model.events.sort_by_key(|event| format!("{event:?}"));
         prop_assert_eq!(events, std::mem::take(&mut model.events));
+        // Each is told of once, with one of its blocks.
+        let expected = std::mem::take(&mut model.silent);
+        let silent: Vec<_> = iter::from_fn(|| scheduler.poll_silent()).collect();
+        prop_assert!(silent.iter().all(|told| expected.contains(told)), "{silent:?} of {expected:?}");
+        let who = expected.into_iter().map(|(who, _)| who).collect::<BTreeSet<_>>();
+        prop_assert_eq!(silent.into_iter().map(|(who, _)| who).collect::<Vec<_>>(), Vec::from_iter(who));
         for (name, task) in &model.tasks {
             let Counts { total, waiting, ready, processing, succeeded, failed, orphaned, retried, .. } =
                 scheduler.counts(name).unwrap();
@@ -188,6 +202,9 @@ impl Both {
             prop_assert_eq!(orphaned, ended(Outcome::Orphaned));
             prop_assert_eq!((total, retried), (task.total, task.retried));
             prop_assert_eq!(total, waiting + ready + processing + succeeded + failed + orphaned);
+        }
+        for (id, block) in &model.blocks {
+            prop_assert_eq!(scheduler.is_out(id), matches!(block.state, State::Out(..)));
         }
         prop_assert_eq!(scheduler.poll_timeout(), model.next_deadline());
         prop_assert!(scheduler.poll_timeout().is_none_or(|at| at >= self.now));
@@ -238,9 +255,9 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// Which blocks each worker that lives has been told of and has not answered about.
+/// Which blocks each worker that lives has been told of and has not answered about; and how many were sent away.
 #[derive(Default)]
-struct Crew(BTreeMap<usize, Vec<BlockId>>);
+struct Crew(BTreeMap<usize, Vec<BlockId>>, usize);
 
 impl Crew {
     fn listen(&mut self, world: &mut World) -> Result<(), TestCaseError> {
@@ -254,7 +271,11 @@ impl Crew {
                         }
                     }
                     WorkerEvent::Stopped(stop) => {
-                        prop_assert!(matches!(stop, Stop::Shutdown | Stop::Left), "{stop:?}");
+                        prop_assert!(
+                            matches!(stop, Stop::Shutdown | Stop::Left | Stop::Closed { .. }),
+                            "{stop:?}"
+                        );
+                        self.1 += usize::from(matches!(stop, Stop::Closed { .. }));
                         self.0.remove(&worker);
                     }
                     other => prop_assert!(false, "{other:?}"),
@@ -335,8 +356,14 @@ proptest! {
         prop_assert!(crew.0.is_empty(), "{:?} were not sent home", crew.0.keys());
         let ends = world.events.iter().filter(|event| matches!(event, ServerEvent::Block(BlockEvent::Ended { .. })));
         prop_assert_eq!(u64::try_from(ends.count()).unwrap(), added);
-        let faults = world.events.iter().filter(|event| matches!(event, ServerEvent::Left { fault: Some(_), .. }));
-        prop_assert_eq!(faults.count(), 0);
+        // Nobody was sent away but for its silence.
+        let faults: Vec<_> = world
+            .events
+            .iter()
+            .filter_map(|event| if let ServerEvent::Left { fault, .. } = event { fault.as_ref() } else { None })
+            .collect();
+        prop_assert!(faults.iter().all(|fault| matches!(fault, PeerFault::Silent(_))), "{faults:?}");
+        prop_assert_eq!(faults.len(), crew.1);
         world.pass(TIMEOUT);
         prop_assert_eq!(world.server_timeout(), None);
     }

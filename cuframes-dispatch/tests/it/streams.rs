@@ -87,10 +87,10 @@ fn blocks_of_those_who_are_gone_or_say_that_they_failed_are_forgotten() {
 }
 
 #[test]
-fn what_a_worker_never_answers_about_is_kept_up_to_a_limit() {
+fn what_a_worker_never_answers_about_is_forgotten_in_time() {
     let mut scheduler = scheduler();
     let mut now = Instant::ZERO;
-    bounded(96 << 10, |number| {
+    bounded(8 << 10, |number| {
         add(&mut scheduler, number, &[]);
         take(&mut scheduler, now, ConnId::new(0));
         now = now + Duration::from_secs(600);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::common::{LONG, NEWEST, STRICT, Stream, check, check_bytes, meta, next, publish, until};
 use cuframes_mio::core::error::ErrorCode;
 use cuframes_mio::core::wire::ShutdownReason;
+use cuframes_mio::core::wire::meta::Plane;
 use cuframes_mio::core::{Features, Gone, Policy, Timeouts};
 use cuframes_mio::{Accusation, Error, FrameLost, Leave, MemberEvent};
 
@@ -57,6 +58,59 @@ fn what_is_written_by_rows_is_read_by_rows_and_padding_stays_as_it_was() {
     let padding: u32 = meta().planes().map(|plane| plane.rows * (plane.pitch - plane.row_bytes)).sum();
     let untouched = frame.bytes().unwrap().iter().filter(|byte| **byte == 0xEE).count();
     assert_eq!(untouched, usize::try_from(padding).unwrap());
+}
+
+#[test]
+fn the_rows_of_a_frames_tiles_are_all_its_rows_piece_by_piece() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(1, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    publish(&mut publisher);
+    let frame = next(&mut subscriber);
+    let tiles = frame.meta().tiles(100, 96).unwrap();
+    assert_eq!(tiles.len(), 12);
+    for (index, plane) in meta().planes().enumerate() {
+        let mut rows: Vec<Vec<u8>> = vec![Vec::new(); usize::try_from(plane.rows).unwrap()];
+        for tile in tiles.iter() {
+            let part = frame.meta().tile_planes(&tile).unwrap().nth(index).unwrap();
+            let first = usize::try_from(if index == 0 { tile.y } else { tile.y / 2 }).unwrap();
+            // Those of one row of tiles come from left to right.
+            for (row, piece) in rows.iter_mut().skip(first).zip(frame.rows(part).unwrap()) {
+                row.extend_from_slice(piece);
+            }
+        }
+        assert_eq!(rows, frame.plane_rows(index).unwrap().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn rows_that_are_not_in_the_frame_are_not_to_be_had() {
+    let stream = Stream::new();
+    let mut publisher = stream.publisher(1, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    publish(&mut publisher);
+    let frame = next(&mut subscriber);
+    let size = meta().frame_size_bytes;
+    let rows = |offset, pitch, row_bytes, rows| {
+        frame
+            .rows(Plane { offset, pitch, row_bytes, rows })
+            .map(|rows| rows.map(<[u8]>::len).collect::<Vec<_>>())
+    };
+    assert_eq!(rows(size - 70, 32, 6, 3), Some(vec![6; 3]));
+    assert_eq!(rows(size - 69, 32, 6, 3), None);
+    assert_eq!(rows(0, 6, 6, 1), Some(vec![6]));
+    for (offset, pitch, row_bytes, number) in [
+        (0, 0, 0, 1),
+        (0, 0, 1, 1),
+        (0, 5, 6, 1),
+        (0, 6, 0, 1),
+        (0, 6, 6, 0),
+        (size, 1, 1, 1),
+        (u64::MAX, 1, 1, 2),
+        (0, u32::MAX, u32::MAX, u32::MAX),
+    ] {
+        assert_eq!(rows(offset, pitch, row_bytes, number), None, "{offset} {pitch} {row_bytes} {number}");
+    }
 }
 
 #[test]
