@@ -4,7 +4,7 @@
 //!
 //! - F1: a frame that was added is given back exactly once: when its last block has ended, or when it is dropped.
 //! - F2: at most `limit` frames are held.
-//! - F3: of a frame that is dropped no block was out, and none had ended.
+//! - F3: of a frame that is dropped nobody had begun a block.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -188,13 +188,13 @@ impl<F> Frames<F> {
         Ok(())
     }
 
-    /// Gives up the oldest frame of which no block is out and none has ended, to make room. Events about its blocks will come
-    /// and do not count.
+    /// Gives up the oldest frame of which nobody has begun a block, to make room. Events about its blocks will come and do not
+    /// count.
     pub fn drop_oldest(&mut self, scheduler: &mut Scheduler) -> Option<(u64, F)> {
         let all = self.blocks_of_each();
-        let is_idle = |seq: u64| self.ids(seq).all(|id| scheduler.is_idle(&id));
-        let mut untouched = self.held.iter().filter(|(_, held)| held.left == all).map(|(seq, _)| *seq);
-        let seq = untouched.find(|seq| is_idle(*seq))?;
+        let is_untouched = |seq: u64| self.ids(seq).all(|id| scheduler.is_untouched(&id));
+        let mut whole = self.held.iter().filter(|(_, held)| held.left == all).map(|(seq, _)| *seq);
+        let seq = whole.find(|seq| is_untouched(*seq))?;
         // Those of the first task first: the others go with them.
         self.ids(seq).for_each(|id| _ = scheduler.abandon_block(&id));
         let Held { frame, left, .. } = self.held.remove(&seq)?;

@@ -262,8 +262,14 @@ impl Scheduler {
         self.tasks.iter().all(|task| task.is_closed && task.counts.unfinished() == 0)
     }
 
+    /// Whether a block has not ended, and nobody has begun it.
+    pub(crate) fn is_untouched(&self, block_id: &BlockId) -> bool {
+        let entry = self.find(block_id).ok().and_then(|at| self.blocks.get(&at));
+        entry.is_some_and(|entry| entry.failures == 0 && !matches!(entry.state, State::Out { .. }))
+    }
+
     /// Whether a block has not ended, and nobody is working on it.
-    pub(crate) fn is_idle(&self, block_id: &BlockId) -> bool {
+    fn is_idle(&self, block_id: &BlockId) -> bool {
         matches!(self.state(block_id), Some(State::Waiting | State::Ready { .. }))
     }
 

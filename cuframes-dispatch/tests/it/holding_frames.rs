@@ -142,10 +142,11 @@ impl Lender {
 
     fn drop_oldest(&mut self) -> Result<(), TestCaseError> {
         let blocks = &self.both.model.blocks;
-        let is_idle =
-            |id: &BlockId| blocks.get(id).is_some_and(|block| !matches!(block.state, State::Out(..)));
-        let is_idle = |seq: u64| self.blocks(seq).iter().all(|(id, _)| is_idle(id));
-        let expected = self.held.iter().find(|(seq, _)| is_idle(**seq)).map(|(seq, name)| (*seq, *name));
+        let is_untouched = |id: &BlockId| {
+            blocks.get(id).is_some_and(|block| block.failures == 0 && !matches!(block.state, State::Out(..)))
+        };
+        let is_untouched = |seq: u64| self.blocks(seq).iter().all(|(id, _)| is_untouched(id));
+        let expected = self.held.iter().find(|(seq, _)| is_untouched(**seq)).map(|(seq, name)| (*seq, *name));
         prop_assert_eq!(self.frames.drop_oldest(&mut self.both.scheduler), expected);
         if let Some((seq, name)) = expected {
             for (id, _) in self.blocks(seq) {

@@ -35,7 +35,7 @@ pub(crate) struct Task {
 
 pub(crate) struct Block {
     waits_for: BTreeSet<BlockId>,
-    failures: u32,
+    pub(crate) failures: u32,
     pub(crate) state: State,
 }
 
