@@ -43,6 +43,7 @@ mod reconnect_system;
 mod scribble;
 mod share;
 mod slow;
+mod spread;
 mod strays;
 mod streams;
 mod traces;
