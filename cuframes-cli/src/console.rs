@@ -14,7 +14,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::error::{Failure, failed};
+use crate::error::{Failure, OneLine, failed};
 use crate::signals::Signals;
 
 /// Both standard streams. Clones write to the same queues.
@@ -44,9 +44,9 @@ impl Console {
         let _ = self.out.jobs.try_send(Job::Text(with_newline(line)));
     }
 
-    /// Writes a line to standard error.
-    pub(crate) fn say(&self, line: &str) {
-        self.err.post(with_newline(line));
+    /// Writes one line to standard error, whatever the text contains.
+    pub(crate) fn say(&self, text: &str) {
+        self.err.post(with_newline(&OneLine(text).to_string()));
     }
 
     /// Clears the rows and writes to standard output, once and for all: waits until it is there. A signal limits the

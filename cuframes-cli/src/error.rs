@@ -23,10 +23,18 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Control characters in a cause (a file name, a peer's words) are escaped: an error is always one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(text) | Self::Failed(text)) = self;
-        for c in text.chars() {
+        OneLine(text).fmt(f)
+    }
+}
+
+/// A text with control characters escaped, that may be somebody else's (a file name, a peer's words).
+pub(crate) struct OneLine<'a>(pub(crate) &'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
             if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
         }
         Ok(())
