@@ -33,7 +33,7 @@ pub(crate) use self::barrier::{
     BarrierArgs, BarrierJoinArgs, BarrierSide, BarrierWaitArgs, StartArgs, TogetherArgs,
 };
 pub(crate) use self::bench::BenchArgs;
-pub(crate) use self::dispatch::{DispatchArgs, WorkArgs, version};
+pub(crate) use self::dispatch::{DispatchArgs, GridArgs, WhenFullArg, WorkArgs, version};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exporter::ExporterArgs;
 pub(crate) use self::generate::{CompletionsArgs, ManArgs};
@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// Start together with other processes: wait for them, or be one that is waited for
     #[command(after_help = barrier::EXAMPLES)]
     Barrier(BarrierArgs),
-    /// Hand blocks of work to workers, each to one of them
+    /// Hand the frames of a stream, or other blocks of work, to workers: each to one of them
     #[command(after_help = dispatch::DISPATCH_EXAMPLES)]
     Dispatch(DispatchArgs),
     /// Take blocks of work from a dispatcher
@@ -175,6 +175,10 @@ pub(crate) struct WaitArgs {
     /// How long to wait for them
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds, requires = "wait_for")]
     pub(crate) wait_timeout: Duration,
+    /// How long a subscriber may keep it waiting for one frame before it is evicted
+    /// [default: 1 for a frame that it has not read, 2 for one that it holds]
+    #[arg(long, value_name = "SECS", value_parser = some_seconds)]
+    pub(crate) patience: Option<Duration>,
     #[command(flatten)]
     pub(crate) start: StartArgs,
 }
@@ -401,6 +405,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "use a number of seconds such as 5 or 0.5".into())
 }
 
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    seconds(text)
+        .and_then(|time| if time.is_zero() { Err("use more than 0 seconds".into()) } else { Ok(time) })
+}
+
 fn milliseconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_millis).map_err(|_| "use a whole number of milliseconds".into())
 }
@@ -483,6 +492,7 @@ mod tests {
         assert!(["0", "17", "-1", "many"].iter().all(|text| ring_size(text).is_err()));
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(["-1", "nan", "inf", "1e30", "soon"].iter().all(|text| seconds(text).is_err()));
+        assert!(some_seconds("0").is_err());
         assert!(real_rate("0").is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,10 @@ use crate::error::{Failure, failed};
 /// Worker processes. They are killed when this is dropped.
 pub(crate) struct Crew {
     command: Vec<OsString>,
+    /// Where the streams are, if that was said.
+    run_dir: Option<PathBuf>,
+    /// What a worker of this number is told.
+    context: Box<dyn Fn(u64) -> String>,
     /// One for each worker; none where it is not started again.
     processes: Vec<Option<Child>>,
     restarts_left: usize,
@@ -28,24 +33,27 @@ impl Crew {
         command: &[OsString],
         count: usize,
         restarts: usize,
-        context: impl Fn(u64) -> String,
+        run_dir: Option<&Path>,
+        context: Box<dyn Fn(u64) -> String>,
     ) -> Result<Self, Failure> {
         let mut crew = Self {
             command: command.to_vec(),
+            run_dir: run_dir.map(Path::to_path_buf),
+            context,
             processes: Vec::new(),
             restarts_left: restarts,
             restarts: 0,
             next_id: 0,
         };
         for _ in 0..count {
-            let process = crew.spawn(&context).map_err(|error| crew.failed(&error))?;
+            let process = crew.spawn().map_err(|error| crew.failed(&error))?;
             crew.processes.push(Some(process));
         }
         Ok(crew)
     }
 
     /// Starts those again that have ended, as often as that may be. Answers whether any are left.
-    pub(crate) fn look_after(&mut self, context: impl Fn(u64) -> String) -> Result<bool, Failure> {
+    pub(crate) fn look_after(&mut self) -> Result<bool, Failure> {
         for n in 0..self.processes.len() {
             let Some(Some(process)) = self.processes.get_mut(n) else { continue };
             if let Ok(None) = process.try_wait() {
@@ -54,7 +62,7 @@ impl Crew {
             let again = if self.restarts_left > 0 {
                 self.restarts_left -= 1;
                 self.restarts += 1;
-                Some(self.spawn(&context).map_err(|error| self.failed(&error))?)
+                Some(self.spawn().map_err(|error| self.failed(&error))?)
             } else {
                 None
             };
@@ -63,6 +71,11 @@ impl Crew {
             }
         }
         Ok(self.processes.iter().any(Option::is_some))
+    }
+
+    /// Those that end from now on are not started again.
+    pub(crate) const fn start_no_more(&mut self) {
+        self.restarts_left = 0;
     }
 
     /// Waits until all have ended by themselves, unless that is to be `soon`, and makes those end that do not.
@@ -103,13 +116,14 @@ impl Crew {
         self.processes.clear();
     }
 
-    fn spawn(&mut self, context: &impl Fn(u64) -> String) -> io::Result<Child> {
+    fn spawn(&mut self) -> io::Result<Child> {
         let (program, args) = self.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let child = Command::new(program)
-            .args(args)
-            .env(context::NAME, context(self.next_id))
-            .stdin(Stdio::null())
-            .spawn()?;
+        let mut command = Command::new(program);
+        command.args(args).env(context::NAME, (self.context)(self.next_id)).stdin(Stdio::null());
+        if let Some(run_dir) = &self.run_dir {
+            command.env("CUFRAMES_RUN_DIR", run_dir);
+        }
+        let child = command.spawn()?;
         self.next_id += 1;
         Ok(child)
     }

@@ -1,143 +1,106 @@
-//! `cuframes dispatch`: hands the blocks of a grid to workers.
+//! `cuframes dispatch`: hands the frames of a stream, or the blocks of a grid, to workers.
 
-use std::fmt;
+mod frames;
+mod grid;
+
+use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::path::Path;
 
-use cuframes_mio::dispatch::{
-    BlockEvent, BlockId, Context, Counts, Dispatcher, Grid, Outcome, PeerFault, Roi, ServerEvent, TaskConfig,
-};
+use cuframes_core::text::cut;
+use cuframes_mio::dispatch::{BlockEvent, Cause, Context, Outcome, ServerEvent};
 use cuframes_mio::net::Endpoint;
 use serde::Serialize;
 
-use crate::args::{DispatchArgs, version};
+use crate::args::DispatchArgs;
 use crate::console::Console;
 use crate::crew::Crew;
 use crate::error::{Failure, failed};
-use crate::output::{self, REFRESH};
+use crate::output;
 use crate::signals::Signals;
 
-/// How it went.
-#[derive(Serialize)]
-struct Report<'a> {
-    task: &'a str,
-    total: u64,
-    succeeded: u64,
-    failed: u64,
-    orphaned: u64,
-    retried: u64,
-    restarts: usize,
-    seconds: f64,
-}
-
-impl fmt::Display for Report<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, total, succeeded, failed, orphaned, retried, restarts, seconds } = self;
-        write!(
-            f,
-            "{task}: {succeeded} of {total} blocks done, {failed} failed, {orphaned} given up, {retried} retried, "
-        )?;
-        write!(f, "{restarts} workers restarted, {seconds:.1} s")
+pub(crate) fn run(
+    args: &DispatchArgs,
+    run_dir: Option<&Path>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    match &args.frames.key {
+        Some(key) => frames::run(args, key, run_dir, signals, console),
+        None => grid::run(args, signals, console),
     }
 }
 
-pub(crate) fn run(args: &DispatchArgs, signals: &Signals, console: &Console) -> Result<(), Failure> {
-    let grid = grid(args)?;
-    let mut dispatcher = listen(args, console)?;
-    let loop_failed = |error| failed!("the event loop of the dispatcher failed: {error}");
-    let added = dispatcher.schedule(|scheduler| {
-        let mut task = TaskConfig::new(&args.task);
-        task.max_retries = args.retries;
-        task.timeout = Some(args.timeout).filter(|timeout| !timeout.is_zero());
-        scheduler.add_task(task)?;
-        grid.blocks(&args.task).try_for_each(|block| scheduler.add_block(block, &[]))?;
-        scheduler.close_task(&args.task)
-    });
-    added.map_err(loop_failed)?.map_err(|error| failed!("can't dispatch this grid: {error}"))?;
-    let start = Instant::now();
-    let mut crew = crew(args, dispatcher.endpoint())?;
-    let result = serve(args, &mut dispatcher, crew.as_mut(), signals, console);
-    dispatcher.shut_down().map_err(loop_failed)?;
-    if let Some(crew) = &mut crew {
-        crew.dismiss(signals.raised());
-    }
-    result?;
-    let Counts { total, succeeded, failed, orphaned, retried, .. } = counts(args, &dispatcher);
-    let restarts = crew.map_or(0, |crew| crew.restarts);
-    let seconds = start.elapsed().as_secs_f64();
-    let report = Report { task: &args.task, total, succeeded, failed, orphaned, retried, restarts, seconds };
-    let text = if args.json { output::json(&report)? } else { report.to_string() };
-    console.print(&text, signals)?;
-    match total - succeeded {
-        0 => Ok(()),
-        n => Err(failed!("{n} of {total} blocks of task {} were not done; see the lines above", args.task)),
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn loop_failed(error: io::Error) -> Failure {
+    failed!("the event loop of the dispatcher failed: {error}")
+}
+
+/// The task of a grid.
+fn one_task(args: &DispatchArgs) -> Result<&str, Failure> {
+    match args.tasks.as_slice() {
+        [] => Ok(BLOCKS),
+        [task] => Ok(task),
+        _ => Err(Failure::Usage("a grid has one --task; see --help".into())),
     }
 }
 
-fn grid(args: &DispatchArgs) -> Result<Grid, Failure> {
-    let (total, write) = (args.grid.0.clone(), args.block.0.clone());
-    let read = match &args.margin {
-        None => write.clone(),
-        Some(margin) => {
-            let margins = margin.0.shape.iter();
-            if margins.len() != write.shape.len() {
-                return Err(Failure::Usage("--margin needs as many numbers as --block; see --help".into()));
-            }
-            let offset: Vec<_> = margins.clone().map(|margin| -margin).collect();
-            let shape = write
-                .shape
-                .iter()
-                .zip(margins)
-                .map(|(len, margin)| len.saturating_add(margin.saturating_mul(2)));
-            Roi::new(&offset, &shape.collect::<Vec<_>>())
-        }
-    };
-    let grid = Grid::new(total, read, write, args.fit.into());
-    let grid = grid.map_err(|error| Failure::Usage(format!("there is no such grid: {error}; see --help")))?;
-    match grid.len() {
-        0 => {
-            Err(Failure::Usage("no block fits into the grid: use a smaller --block, or another --fit".into()))
-        }
-        1..=MAX_BLOCKS => Ok(grid),
-        n => Err(Failure::Usage(format!(
-            "the grid has {n} blocks, at most {MAX_BLOCKS} can be kept; use larger ones"
-        ))),
-    }
-}
-
-fn listen(args: &DispatchArgs, console: &Console) -> Result<Dispatcher, Failure> {
-    let dispatcher = Dispatcher::builder(args.listen.clone()).version(version(args.w0)).listen();
-    let dispatcher = dispatcher.map_err(|error| failed!("{error}"))?;
-    let endpoint = dispatcher.endpoint();
+/// Says where it listens, as far as somebody has to know that.
+fn announce(args: &DispatchArgs, endpoint: &Endpoint, what: &str, console: &Console) {
     if !endpoint.is_local() {
         console.say(&format!(
             "cuframes: dispatching at {endpoint}: there is no authentication; whoever can connect gets blocks"
         ));
     }
     if args.workers.is_none() {
-        console.say(&format!(
-            "waiting for workers; start each with: cuframes work --connect {endpoint} --task {}",
-            args.task
-        ));
+        console
+            .say(&format!("waiting for workers; start each with: cuframes work --connect {endpoint} {what}"));
     }
-    Ok(dispatcher)
 }
 
-/// The workers that are to be started.
-fn crew(args: &DispatchArgs, endpoint: &Endpoint) -> Result<Option<Crew>, Failure> {
-    let Some(count) = args.workers else { return Ok(None) };
-    let context = context(args, endpoint);
-    Crew::start(&args.command, count.get(), args.restarts, context).map(Some)
-}
+/// The workers that are to be started, by task.
+struct Crews(Vec<Crew>);
 
-/// What a worker is told: where to connect, as daisy does, or as an endpoint of ours.
-fn context(args: &DispatchArgs, endpoint: &Endpoint) -> impl Fn(u64) -> String + use<> {
-    let (host, port) = match endpoint {
-        Endpoint::Tcp(address) => (reachable(address), address.port()),
-        other => (other.to_string(), 0),
-    };
-    let task = args.task.clone();
-    move |worker| Context::new(&host, port, &task, worker).to_string()
+impl Crews {
+    fn start(
+        args: &DispatchArgs,
+        endpoint: &Endpoint,
+        tasks: &[String],
+        run_dir: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let Some(count) = args.workers else { return Ok(Self(Vec::new())) };
+        let (host, port) = match endpoint {
+            Endpoint::Tcp(address) => (reachable(address), address.port()),
+            other => (other.to_string(), 0),
+        };
+        let start = |task: &String| {
+            // Where to connect, as daisy says it, or as an endpoint of ours.
+            let (host, task) = (host.clone(), task.clone());
+            let context = move |worker| Context::new(&host, port, &task, worker).to_string();
+            Crew::start(&args.command, count.get(), args.restarts, run_dir, Box::new(context))
+        };
+        tasks.iter().map(start).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Starts those again that have ended. Answers whether there is a task that has none left.
+    fn look_after(&mut self) -> Result<bool, Failure> {
+        let mut is_lost = false;
+        for crew in &mut self.0 {
+            is_lost |= !crew.look_after()?;
+        }
+        Ok(is_lost)
+    }
+
+    /// Those that end from now on are not started again.
+    fn start_no_more(&mut self) {
+        self.0.iter_mut().for_each(Crew::start_no_more);
+    }
+
+    /// Waits until all have ended, and answers how often one was started again.
+    fn dismiss(&mut self, soon: bool) -> usize {
+        self.0.iter_mut().for_each(|crew| crew.dismiss(soon));
+        self.0.iter().map(|crew| crew.restarts).sum()
+    }
 }
 
 /// The address under which workers of this host can connect.
@@ -149,73 +112,104 @@ fn reachable(address: &SocketAddr) -> String {
     }
 }
 
-/// Hands out blocks until all have ended.
-fn serve(
-    args: &DispatchArgs,
-    dispatcher: &mut Dispatcher,
-    mut crew: Option<&mut Crew>,
-    signals: &Signals,
-    console: &Console,
-) -> Result<(), Failure> {
-    let mut line = output::Line::new(console);
-    let mut said = 0;
-    let mut say = |text: String| {
-        said += 1;
-        if said <= MAX_LINES {
-            console.say(&text);
-        } else if said == MAX_LINES + 1 {
-            console.say("cuframes: more like this is not told");
-        }
-    };
-    let loop_failed = |error| failed!("the event loop of the dispatcher failed: {error}");
-    let context = context(args, &dispatcher.endpoint().clone());
-    while !dispatcher.scheduler().is_finished() {
-        if signals.raised() {
-            let left = counts(args, dispatcher).unfinished();
-            return Err(failed!("stopped by a signal; {left} blocks of task {} are not done", args.task));
-        }
-        line.show(Instant::now(), &progress(args, dispatcher));
-        match dispatcher.next_event(Some(REFRESH)).map_err(loop_failed)? {
-            Some(ServerEvent::Block(BlockEvent::Ended {
-                block_id: BlockId { spatial_id, .. },
-                outcome: Outcome::Failed,
-                cause: Some(cause),
-            })) => say(format!("cuframes: block {spatial_id} of task {}: {cause}", args.task)),
-            Some(ServerEvent::Left { fault: Some(fault), .. }) => say(left(&fault)),
+/// Tells what went wrong, and of each block how it ended if that is asked for.
+struct Teller<'a> {
+    console: &'a Console,
+    signals: &'a Signals,
+    each: bool,
+    /// Blocks of a frame, if they are of frames.
+    tiles: Option<usize>,
+    /// Lines so far.
+    said: u32,
+}
+
+/// The end of a block.
+#[derive(Serialize)]
+struct End<'a> {
+    task: &'a str,
+    block: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+}
+
+impl<'a> Teller<'a> {
+    const fn new(console: &'a Console, signals: &'a Signals, each: bool, tiles: Option<usize>) -> Self {
+        Self { console, signals, each, tiles, said: 0 }
+    }
+
+    fn tell(&mut self, event: &ServerEvent) -> Result<(), Failure> {
+        match event {
+            ServerEvent::Block(BlockEvent::Ended { block_id, outcome, cause }) => {
+                let (task, block) = (&block_id.task_id, block_id.spatial_id);
+                if let (Outcome::Failed, Some(cause)) = (outcome, cause) {
+                    self.say(&format!("cuframes: block {block} of task {task}: {}", brief(cause)));
+                }
+                if self.each {
+                    let tiles = self.tiles.and_then(|tiles| u64::try_from(tiles).ok());
+                    let seq = tiles.and_then(|tiles| block.checked_div(tiles));
+                    let cause = cause.as_ref().map(brief);
+                    let outcome = match outcome {
+                        Outcome::Success => "done",
+                        Outcome::Failed => "failed",
+                        _ => "given-up",
+                    };
+                    let end = End { task, block, seq, outcome, cause };
+                    self.console.print(&output::json(&end)?, self.signals)?;
+                }
+            }
+            ServerEvent::Left { fault: Some(fault), .. } => {
+                self.say(&format!(
+                    "cuframes: a worker was disconnected: {fault}; does it speak the same version?"
+                ));
+            }
             _ => {}
         }
-        if let Some(crew) = &mut crew
-            && !crew.look_after(&context)?
-            && dispatcher.workers() == 0
-        {
-            console
-                .say("cuframes: the workers ended too often; their command fails, or --restarts is too low");
-            let task = args.task.clone();
-            let abandoned = dispatcher.schedule(|scheduler| scheduler.abandon_task(&task));
-            abandoned.map_err(loop_failed)?.map_err(|error| failed!("{error}"))?;
+        Ok(())
+    }
+
+    fn say(&mut self, text: &str) {
+        self.said += 1;
+        if self.said <= MAX_LINES {
+            self.console.say(text);
+        } else if self.said == MAX_LINES + 1 {
+            self.console.say("cuframes: more like this is not told");
         }
     }
-    Ok(())
 }
 
-fn left(fault: &PeerFault) -> String {
-    format!("cuframes: a worker was disconnected: {fault}; does it speak the same version?")
+/// A worker's reason may be as long as it likes, and is often the trace of a stack, which says most in its last line.
+fn brief(cause: &Cause) -> String {
+    let Cause::Reported(reason) = cause else { return cause.to_string() };
+    let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = cut(lines.next().unwrap_or_default(), MAX_REASON).to_string();
+    let last = lines.next_back().map(|line| format!(" ... {}", cut(line, MAX_REASON)));
+    Cause::Reported(first + last.as_deref().unwrap_or_default()).to_string()
 }
 
-fn counts(args: &DispatchArgs, dispatcher: &Dispatcher) -> Counts {
-    dispatcher.scheduler().counts(&args.task).unwrap_or_default()
-}
-
-fn progress(args: &DispatchArgs, dispatcher: &Dispatcher) -> String {
-    let Counts { total, succeeded, failed, retried, processing, .. } = counts(args, dispatcher);
-    format!(
-        "{}: {succeeded} of {total} done, {failed} failed, {retried} retried, {processing} in flight, {} workers",
-        args.task,
-        dispatcher.workers()
-    )
-}
-
-/// All are kept in memory.
-const MAX_BLOCKS: u64 = 10_000_000;
+/// The name of the task of a grid, where no other is given.
+const BLOCKS: &str = "blocks";
+/// Bytes of a line of a reason that are told.
+const MAX_REASON: usize = 300;
 /// Lines about what went wrong.
 const MAX_LINES: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_by_its_first_and_last_line() {
+        let told = |reason: &str| brief(&Cause::Reported(reason.into()));
+        assert_eq!(told("no model"), "it failed: no model");
+        assert_eq!(told(""), "it failed");
+        assert_eq!(
+            told("Traceback:\n  File x\n\nRuntimeError: raised\n"),
+            "it failed: Traceback: ... RuntimeError: raised"
+        );
+        assert_eq!(told(&"x".repeat(1 << 20)).len(), "it failed: ".len() + MAX_REASON);
+        assert_eq!(brief(&Cause::Lost), "its worker is gone");
+    }
+}

@@ -99,8 +99,8 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Snapshot(args) => snapshot::run(args, run_dir, &Signals::install(Later::Ends)?, console),
         Command::View(args) => view::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Barrier(args) => barrier::run(args, &Signals::install(Later::Ends)?, console),
-        Command::Dispatch(args) => dispatch::run(args, &Signals::install(Later::Hurries)?, console),
-        Command::Work(args) => work::run(args, &Signals::install(Later::Hurries)?, console),
+        Command::Dispatch(args) => dispatch::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
+        Command::Work(args) => work::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use cuframes_core::wire::ShutdownReason;
-use cuframes_core::{FrameMeta, Key};
+use cuframes_core::{FrameMeta, Key, Timeouts};
 use cuframes_cuda::Cuda;
 use cuframes_mio::barrier::Barrier;
 use cuframes_mio::{Accusation, Error, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
@@ -143,10 +143,15 @@ fn publish_on<B: Canvas, S: Show>(
 }
 
 fn create<B: Canvas>(plan: &Plan<'_>, backend: B, meta: FrameMeta) -> Result<Publisher<B>, Error> {
-    let Plan { key, run_dir, ring, .. } = *plan;
+    let Plan { key, run_dir, ring, wait, .. } = *plan;
     let mut builder = Publisher::builder(key.clone(), meta).ring_size(ring.slots).policy(ring.policy);
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
+    }
+    if let Some(patience) = wait.patience {
+        let mut timeouts = Timeouts::default();
+        (timeouts.consumer_ack, timeouts.lease) = (patience, patience);
+        builder = builder.timeouts(timeouts);
     }
     builder.create_on(backend)
 }

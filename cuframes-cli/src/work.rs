@@ -1,18 +1,20 @@
 //! `cuframes work`: a worker that runs a command for each block.
 
-use std::env;
-use std::ffi::OsStr;
-use std::net::IpAddr;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::Duration;
+mod exec;
+mod frames;
 
-use cuframes_mio::dispatch::{Block, Context, Next, Roi, Stop, Worker, WorkerBuilder, context};
+use std::env;
+use std::net::IpAddr;
+use std::path::Path;
+
+use cuframes_core::Key;
+use cuframes_mio::dispatch::{
+    Block, Context, FRAMES, Next, Stop, StreamTask, Worker, WorkerBuilder, context,
+};
 use cuframes_mio::net::Endpoint;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
+use self::exec::Exec;
 use crate::args::{WorkArgs, version};
 use crate::console::Console;
 use crate::error::{Failure, failed};
@@ -30,133 +32,163 @@ struct Line<'a> {
     write_shape: &'a [i64],
 }
 
-pub(crate) fn run(args: &WorkArgs, signals: &Signals, console: &Console) -> Result<(), Failure> {
-    let (builder, address) = builder(args)?;
-    let builder =
-        builder.depth(args.depth.get()).version(version(args.w0)).connect_timeout(args.connect_timeout);
-    let broken = |error| failed!("the event loop of the worker failed: {error}");
-    let mut worker = builder.start().map_err(broken)?;
+/// Where a worker gets its blocks, and which.
+#[derive(Debug)]
+struct Job {
+    endpoint: Endpoint,
+    task: Task,
+    worker_id: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Task {
+    Blocks(String),
+    /// The name of the task, the stream, and its publisher if that is known.
+    Frames(String, Key, Option<u64>),
+}
+
+impl Job {
+    /// What the arguments say, or else the environment.
+    fn find(args: &WorkArgs) -> Result<Self, Failure> {
+        let Some(endpoint) = &args.endpoint else { return Self::from_environment() };
+        let task = match (&args.stream, &args.task) {
+            (Some(key), name) => {
+                Task::Frames(name.clone().unwrap_or_else(|| FRAMES.into()), key.clone(), None)
+            }
+            (None, Some(task)) => Task::named(task),
+            (None, None) => {
+                return Err(Failure::Usage(
+                    "--connect needs --stream, or --task for other blocks than frames; see --help".into(),
+                ));
+            }
+        };
+        Ok(Self { endpoint: endpoint.clone(), task, worker_id: None })
+    }
+
+    fn from_environment() -> Result<Self, Failure> {
+        let name = context::NAME;
+        let text = env::var(name).map_err(|_| {
+            Failure::Usage(format!(
+                "there is no {name} to say where the dispatcher is: use --connect and --task or --stream; see --help"
+            ))
+        })?;
+        let context = Context::parse(&text).map_err(|error| failed!("{error}"))?;
+        let read = || {
+            let (host, port, task) = (context.hostname()?, context.port()?, context.task_id()?);
+            Ok::<_, context::ContextError>((host, port, task))
+        };
+        let (host, port, task) = read().map_err(|error| failed!("{error}; is it from a dispatcher?"))?;
+        let address = match host.parse::<IpAddr>() {
+            Ok(ip) => Endpoint::from((ip, port)).to_string(),
+            Err(_) if host.contains("://") => host.to_string(),
+            Err(_) => format!("tcp://{host}:{port}"),
+        };
+        let endpoint = Endpoint::resolve(&address).map_err(|error| failed!("{name}: {error}"))?;
+        Ok(Self { endpoint, task: Task::named(task), worker_id: context.worker_id().ok() })
+    }
+
+    /// The settings that do not depend on what the blocks are.
+    fn settings(&self, args: &WorkArgs, builder: WorkerBuilder) -> WorkerBuilder {
+        let builder =
+            builder.depth(args.depth.get()).version(version(args.w0)).connect_timeout(args.connect_timeout);
+        match self.worker_id {
+            Some(id) => builder.worker_id(id),
+            None => builder,
+        }
+    }
+}
+
+impl Task {
+    /// A task of this id on the wire.
+    fn named(id: &str) -> Self {
+        match id.parse() {
+            Ok(StreamTask { name, key, epoch }) => Self::Frames(name, key, Some(epoch)),
+            Err(_) => Self::Blocks(id.into()),
+        }
+    }
+}
+
+pub(crate) fn run(
+    args: &WorkArgs,
+    run_dir: Option<&Path>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let job = Job::find(args)?;
+    match &job.task {
+        Task::Blocks(task) if args.check_seq => Err(Failure::Usage(format!(
+            "--check-seq looks at the frames of a stream, and {task} is something else; see --help"
+        ))),
+        Task::Blocks(task) => work(args, &job, task, signals, console),
+        Task::Frames(name, key, epoch) => {
+            frames::run(args, &job, (name, key, *epoch), run_dir, signals, console)
+        }
+    }
+}
+
+/// Works on blocks that are not of a stream.
+fn work(args: &WorkArgs, job: &Job, task: &str, signals: &Signals, console: &Console) -> Result<(), Failure> {
+    let mut worker = job.settings(args, Worker::builder(&job.endpoint, task)).start().map_err(broken)?;
     loop {
         if signals.raised() {
             return worker.leave().map_err(broken);
         }
         match worker.next(Some(REFRESH)).map_err(broken)? {
             Next::Block(block) => {
-                let Some(result) = work(args, &block, signals, console)? else { continue };
+                let Some(result) = look(args, &block, signals, console)? else { continue };
                 let told = match result {
                     Ok(()) => worker.done(&block.block_id, None),
                     Err(error) => worker.failed(&block.block_id, &error),
                 };
                 told.map_err(broken)?;
             }
-            Next::Stopped(stop) => return stopped(&stop, &address, &worker),
+            Next::Stopped(stop) => return stopped(&stop, &job.endpoint, &worker),
             Next::Nothing => {}
         }
     }
 }
 
-/// A worker of the dispatcher that the arguments or the environment name.
-fn builder(args: &WorkArgs) -> Result<(WorkerBuilder, String), Failure> {
-    if let (Some(endpoint), Some(task)) = (&args.endpoint, &args.task) {
-        return Ok((Worker::builder(endpoint, task), endpoint.to_string()));
-    }
-    let name = context::NAME;
-    let text = env::var(name).map_err(|_| {
-        Failure::Usage(format!(
-            "there is no {name} to say where the dispatcher is: use --connect and --task; see --help"
-        ))
-    })?;
-    let context = Context::parse(&text).map_err(|error| failed!("{error}"))?;
-    let read = || {
-        let (host, port, task) = (context.hostname()?, context.port()?, context.task_id()?);
-        Ok::<_, context::ContextError>((host, port, task))
-    };
-    let (host, port, task) = read().map_err(|error| failed!("{error}; is it from a dispatcher?"))?;
-    let address = match host.parse::<IpAddr>() {
-        Ok(ip) => Endpoint::from((ip, port)).to_string(),
-        Err(_) if host.contains("://") => host.to_string(),
-        Err(_) => format!("tcp://{host}:{port}"),
-    };
-    let endpoint = Endpoint::resolve(&address).map_err(|error| failed!("{name}: {error}"))?;
-    let builder = Worker::builder(&endpoint, task);
-    let builder = match context.worker_id() {
-        Ok(id) => builder.worker_id(id),
-        Err(_) => builder,
-    };
-    Ok((builder, endpoint.to_string()))
-}
-
 /// Works on one block. The inner error is that of the block; `None` if a signal came first.
-fn work(
+fn look(
     args: &WorkArgs,
     block: &Block,
     signals: &Signals,
     console: &Console,
 ) -> Result<Option<Result<(), String>>, Failure> {
     let Block { read_roi, write_roi, block_id, .. } = block;
-    let Some(command) = &args.exec else {
-        let line = Line {
-            task: &block_id.task_id,
-            block: block_id.spatial_id,
-            read_offset: &read_roi.offset,
-            read_shape: &read_roi.shape,
-            write_offset: &write_roi.offset,
-            write_shape: &write_roi.shape,
-        };
-        console.print(&output::json(&line)?, signals)?;
-        return Ok(Some(Ok(())));
-    };
-    let mut process = match start(command, block) {
-        Ok(process) => process,
-        Err(error) => return Ok(Some(Err(format!("can't run sh: {error}")))),
-    };
-    loop {
-        match process.try_wait() {
-            Ok(Some(status)) => return Ok(Some(judge(status))),
-            Ok(None) if signals.raised() => {
-                // With all that it has started.
-                let _ = kill_process_group(Pid::from_child(&process), Signal::KILL);
-                let _ = process.wait();
-                return Ok(None);
-            }
-            Ok(None) => thread::sleep(STEP),
-            Err(error) => return Ok(Some(Err(format!("can't wait for its command: {error}")))),
-        }
+    if let Some(command) = &args.exec {
+        return Ok(Exec::new(command, block).run(signals));
     }
+    let line = Line {
+        task: &block_id.task_id,
+        block: block_id.spatial_id,
+        read_offset: &read_roi.offset,
+        read_shape: &read_roi.shape,
+        write_offset: &write_roi.offset,
+        write_shape: &write_roi.shape,
+    };
+    console.print(&output::json(&line)?, signals)?;
+    Ok(Some(Ok(())))
 }
 
-fn start(command: &OsStr, Block { read_roi, write_roi, block_id, .. }: &Block) -> std::io::Result<Child> {
-    let join = |numbers: &[i64], by| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(by);
-    let mut process = Command::new("sh");
-    process.arg("-c").arg(command).stdin(Stdio::null()).process_group(0);
-    process.env("CUFRAMES_TASK", &block_id.task_id).env("CUFRAMES_BLOCK", block_id.spatial_id.to_string());
-    for (name, Roi { offset, shape }) in [("READ", read_roi), ("WRITE", write_roi)] {
-        process.env(format!("CUFRAMES_{name}_OFFSET"), join(offset, ","));
-        process.env(format!("CUFRAMES_{name}_SHAPE"), join(shape, "x"));
-    }
-    process.spawn()
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn broken(error: std::io::Error) -> Failure {
+    failed!("the event loop of the worker failed: {error}")
 }
 
-fn judge(status: ExitStatus) -> Result<(), String> {
-    if status.success() { Ok(()) } else { Err(format!("its command ended with {status}")) }
-}
-
-fn stopped(stop: &Stop, address: &str, worker: &Worker) -> Result<(), Failure> {
+fn stopped(stop: &Stop, endpoint: &Endpoint, worker: &Worker) -> Result<(), Failure> {
     match stop {
         Stop::Shutdown | Stop::Left | Stop::Closed { lost: 0 } => Ok(()),
         Stop::Closed { lost } => Err(failed!(
-            "the dispatcher at {address} closed the connection with {lost} blocks here; is it running?"
+            "the dispatcher at {endpoint} closed the connection with {lost} blocks here; is it running?"
         )),
         Stop::Unreachable => {
             let why = worker.trouble().map_or(String::new(), |(_, error)| format!(": {error}"));
-            Err(failed!("no dispatcher at {address}{why}; start it, or check the address"))
+            Err(failed!("no dispatcher at {endpoint}{why}; start it, or check the address"))
         }
         Stop::Frame(error) => {
-            Err(failed!("what is at {address} is no dispatcher of this version: {error}; try --w0"))
+            Err(failed!("what is at {endpoint} is no dispatcher of this version: {error}; try --w0"))
         }
-        _ => Err(failed!("what is at {address} does not behave like a dispatcher; check the address")),
+        _ => Err(failed!("what is at {endpoint} does not behave like a dispatcher; check the address")),
     }
 }
-
-/// How often a command is looked at.
-const STEP: Duration = Duration::from_millis(2);

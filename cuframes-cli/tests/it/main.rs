@@ -25,6 +25,7 @@ mod reconnect;
 mod record;
 mod reference;
 mod snapshot;
+mod spread;
 mod stage;
 mod stills;
 mod terminal;

@@ -1,0 +1,154 @@
+//! `cuframes dispatch --grid`: hands out the blocks of a box.
+
+use std::fmt;
+use std::time::Instant;
+
+use cuframes_mio::dispatch::{Counts, Dispatcher, Fit, Grid, Roi, TaskConfig};
+use serde::Serialize;
+
+use super::{Crews, Teller, announce, loop_failed, one_task};
+use crate::args::{DispatchArgs, GridArgs, version};
+use crate::console::Console;
+use crate::error::{Failure, failed};
+use crate::output::{self, REFRESH};
+use crate::signals::Signals;
+
+/// How it went.
+#[derive(Serialize)]
+struct Report<'a> {
+    task: &'a str,
+    total: u64,
+    succeeded: u64,
+    failed: u64,
+    orphaned: u64,
+    retried: u64,
+    restarts: usize,
+    seconds: f64,
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { task, total, succeeded, failed, orphaned, retried, restarts, seconds } = self;
+        write!(
+            f,
+            "{task}: {succeeded} of {total} blocks done, {failed} failed, {orphaned} given up, {retried} retried, "
+        )?;
+        write!(f, "{restarts} workers restarted, {seconds:.1} s")
+    }
+}
+
+pub(super) fn run(args: &DispatchArgs, signals: &Signals, console: &Console) -> Result<(), Failure> {
+    let GridArgs { grid: Some(total), block: Some(write), margin, fit } = &args.grid else {
+        return Err(Failure::Usage("--grid needs --block; see --help".into()));
+    };
+    let margin = margin.as_ref().map(|margin| &margin.0);
+    let grid = grid(total.0.clone(), write.0.clone(), margin, (*fit).into())?;
+    let task = one_task(args)?;
+    let dispatcher = Dispatcher::builder(args.listen.clone()).version(version(args.w0)).listen();
+    let mut dispatcher = dispatcher.map_err(|error| failed!("{error}"))?;
+    let endpoint = dispatcher.endpoint().clone();
+    announce(args, &endpoint, &format!("--task {task}"), console);
+    let added = dispatcher.schedule(|scheduler| {
+        let mut config = TaskConfig::new(task);
+        config.max_retries = args.retries;
+        config.timeout = Some(args.timeout).filter(|timeout| !timeout.is_zero());
+        scheduler.add_task(config)?;
+        grid.blocks(task).try_for_each(|block| scheduler.add_block(block, &[]))?;
+        scheduler.close_task(task)
+    });
+    added.map_err(loop_failed)?.map_err(|error| failed!("can't dispatch this grid: {error}"))?;
+    let start = Instant::now();
+    let mut crews = Crews::start(args, &endpoint, &[task.into()], None)?;
+    let result = serve(args, task, &mut dispatcher, &mut crews, signals, console);
+    dispatcher.shut_down().map_err(loop_failed)?;
+    let restarts = crews.dismiss(signals.raised());
+    result?;
+    let Counts { total, succeeded, failed, orphaned, retried, .. } = counts(task, &dispatcher);
+    let seconds = start.elapsed().as_secs_f64();
+    let report = Report { task, total, succeeded, failed, orphaned, retried, restarts, seconds };
+    let text = if args.json { output::json(&report)? } else { report.to_string() };
+    console.print(&text, signals)?;
+    match total - succeeded {
+        0 => Ok(()),
+        n => Err(failed!("{n} of {total} blocks of task {task} were not done; see the lines above")),
+    }
+}
+
+fn grid(total: Roi, write: Roi, margin: Option<&Roi>, fit: Fit) -> Result<Grid, Failure> {
+    let read = match margin {
+        None => write.clone(),
+        Some(margin) => {
+            let margins = margin.shape.iter();
+            if margins.len() != write.shape.len() {
+                return Err(Failure::Usage("--margin needs as many numbers as --block; see --help".into()));
+            }
+            let offset: Vec<_> = margins.clone().map(|margin| -margin).collect();
+            let shape = write
+                .shape
+                .iter()
+                .zip(margins)
+                .map(|(len, margin)| len.saturating_add(margin.saturating_mul(2)));
+            Roi::new(&offset, &shape.collect::<Vec<_>>())
+        }
+    };
+    let grid = Grid::new(total, read, write, fit);
+    let grid = grid.map_err(|error| Failure::Usage(format!("there is no such grid: {error}; see --help")))?;
+    match grid.len() {
+        0 => {
+            Err(Failure::Usage("no block fits into the grid: use a smaller --block, or another --fit".into()))
+        }
+        1..=MAX_BLOCKS => Ok(grid),
+        n => Err(Failure::Usage(format!(
+            "the grid has {n} blocks, at most {MAX_BLOCKS} can be kept; use larger ones"
+        ))),
+    }
+}
+
+/// Hands out blocks until all have ended.
+fn serve(
+    args: &DispatchArgs,
+    task: &str,
+    dispatcher: &mut Dispatcher,
+    crews: &mut Crews,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let mut line = output::Line::new(console);
+    let mut teller = Teller::new(console, signals, args.each, None);
+    while !dispatcher.scheduler().is_finished() {
+        if signals.raised() {
+            let left = counts(task, dispatcher).unfinished();
+            return Err(failed!("stopped by a signal; {left} blocks of task {task} are not done"));
+        }
+        line.show(Instant::now(), &progress(task, dispatcher));
+        if let Some(event) = dispatcher.next_event(Some(REFRESH)).map_err(loop_failed)? {
+            teller.tell(&event)?;
+        }
+        if crews.look_after()? && dispatcher.workers() == 0 {
+            console
+                .say("cuframes: the workers ended too often; their command fails, or --restarts is too low");
+            let abandoned = dispatcher.schedule(|scheduler| scheduler.abandon_task(task));
+            abandoned.map_err(loop_failed)?.map_err(|error| failed!("{error}"))?;
+        }
+    }
+    // What happened last.
+    while let Some(event) = dispatcher.next_event(Some(std::time::Duration::ZERO)).map_err(loop_failed)? {
+        teller.tell(&event)?;
+    }
+    Ok(())
+}
+
+fn counts(task: &str, dispatcher: &Dispatcher) -> Counts {
+    dispatcher.scheduler().counts(task).unwrap_or_default()
+}
+
+fn progress(task: &str, dispatcher: &Dispatcher) -> String {
+    let Counts { total, succeeded, failed, retried, processing, .. } = counts(task, dispatcher);
+    format!(
+        "{task}: {succeeded} of {total} done, {failed} failed, {retried} retried, {processing} in flight, {} workers",
+        dispatcher.workers()
+    )
+}
+
+/// All are kept in memory.
+const MAX_BLOCKS: u64 = 10_000_000;

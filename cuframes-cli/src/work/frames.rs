@@ -1,0 +1,144 @@
+//! A worker on the frames of a stream.
+
+use std::path::Path;
+
+use cuframes_core::{Key, Tile};
+use cuframes_mio::dispatch::{NextWork, StreamWorkError, StreamWorker, Work};
+use cuframes_mio::{HostMemory, Subscriber};
+use serde::Serialize;
+
+use super::exec::Exec;
+use super::{Job, stopped};
+use crate::args::{MemoryKind, WorkArgs};
+use crate::console::Console;
+use crate::convert;
+use crate::error::{Failure, failed};
+use crate::memory::{self, Copies, View};
+use crate::output::{self, REFRESH};
+use crate::pattern::is_seq;
+use crate::signals::Signals;
+use crate::subscribe::attach;
+
+/// A block of a frame, for people and scripts.
+#[derive(Serialize)]
+struct Line<'a> {
+    task: &'a str,
+    block: u64,
+    seq: u64,
+    pts_ns: i64,
+    y: u32,
+    x: u32,
+    height: u32,
+    width: u32,
+}
+
+pub(super) fn run(
+    args: &WorkArgs,
+    job: &Job,
+    task: (&str, &Key, Option<u64>),
+    run_dir: Option<&Path>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let (_, key, _) = task;
+    let memory = &args.memory;
+    match memory.backend {
+        MemoryKind::Auto => {
+            run_on(args, job, task, &memory::anywhere(key, memory.device), run_dir, signals, console)
+        }
+        MemoryKind::Host => run_on(args, job, task, &HostMemory::new(key.clone()), run_dir, signals, console),
+        MemoryKind::Cuda | MemoryKind::CudaVmm => {
+            run_on(args, job, task, &memory::open(key, memory)?, run_dir, signals, console)
+        }
+    }
+}
+
+fn run_on<B: View>(
+    args: &WorkArgs,
+    job: &Job,
+    (name, key, epoch): (&str, &Key, Option<u64>),
+    backend: &B,
+    run_dir: Option<&Path>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let own_name = "cuframes-work".parse().map_err(|error| failed!("{error}"))?;
+    let mut builder = Subscriber::builder(key.clone()).name(own_name).no_ack();
+    if let Some(run_dir) = run_dir {
+        builder = builder.run_dir(run_dir);
+    }
+    let Some(subscriber) = attach(&builder, backend, None, signals)? else { return Ok(()) };
+    if epoch.is_some_and(|epoch| subscriber.header().is_none_or(|header| header.epoch != epoch)) {
+        return Err(failed!("stream {key}: another publisher has it now than the dispatcher had"));
+    }
+    let started = StreamWorker::start(&job.endpoint, name, subscriber, |builder| job.settings(args, builder));
+    let failed = |error: StreamWorkError| failed!("{error}");
+    let mut worker = started.map_err(failed)?;
+    let mut copies = Copies::new();
+    loop {
+        if signals.raised() {
+            return worker.leave().map_err(super::broken);
+        }
+        match worker.next(Some(REFRESH)).map_err(failed)? {
+            NextWork::Work(work) => {
+                let Some(result) = look(args, key, &work, &mut copies, signals)? else { continue };
+                match result {
+                    Ok(()) => {
+                        // Nothing is said about bytes that were not this frame's.
+                        if args.exec.is_none() && work.frame().check().is_ok() {
+                            console.print(&line(&work)?, signals)?;
+                        }
+                        let _ = worker.done(work).map_err(super::broken)?;
+                    }
+                    Err(error) => worker.failed(work, &error).map_err(super::broken)?,
+                }
+            }
+            NextWork::Stopped(stop) => return stopped(&stop, &job.endpoint, worker.worker()),
+            NextWork::Nothing => {}
+        }
+    }
+}
+
+fn line<B: View>(work: &Work<B>) -> Result<String, Failure> {
+    let (block_id, Tile { y, x, height, width }) = (&work.block().block_id, work.tile());
+    output::json(&Line {
+        task: &block_id.task_id,
+        block: block_id.spatial_id,
+        seq: work.seq(),
+        pts_ns: work.frame().pts_ns(),
+        y,
+        x,
+        height,
+        width,
+    })
+}
+
+/// Works on a part of a frame. The inner error is that of the block; `None` if a signal came first.
+fn look<B: View>(
+    args: &WorkArgs,
+    key: &Key,
+    work: &Work<B>,
+    copies: &mut Copies<B>,
+    signals: &Signals,
+) -> Result<Option<Result<(), String>>, Failure> {
+    if !args.check_seq && args.exec.is_none() {
+        return Ok(Some(Ok(())));
+    }
+    let frame = work.frame();
+    let bytes = copies.look(frame)?;
+    if args.check_seq && !is_seq(bytes, work.seq()) {
+        return Ok(Some(Err("the frame holds bytes that are not its own; is it --pattern seq?".into())));
+    }
+    let Some(command) = &args.exec else { return Ok(Some(Ok(()))) };
+    let mut exec = Exec::new(command, work.block());
+    let Tile { height, width, .. } = work.tile();
+    exec.tell("STREAM", key);
+    exec.tell("SEQ", &work.seq());
+    exec.tell("PTS_NS", &frame.pts_ns());
+    exec.tell("FORMAT", &frame.meta().format);
+    exec.tell("WIDTH", &width);
+    exec.tell("HEIGHT", &height);
+    let input: Vec<u8> =
+        work.planes().iter().flat_map(|plane| convert::rows(bytes, plane)).flatten().copied().collect();
+    Ok(exec.run_with(&input, signals))
+}
