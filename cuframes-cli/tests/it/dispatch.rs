@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stage::{Ended, Stage, wait_until};
+use crate::stage::{Ended, Stage, children, wait_until};
 
 /// Runs `dispatch` with these options, and `cuframes work` with these as its workers.
 fn dispatch(stage: &Stage, options: &str, work: &[&str]) -> Ended {
@@ -69,13 +69,6 @@ fn what_a_killed_worker_had_goes_to_another_one() {
         (&report["succeeded"], &report["retried"], &report["restarts"]),
         (&20.into(), &1.into(), &1.into())
     );
-}
-
-/// The children of a process.
-fn children(pid: Pid) -> Vec<Pid> {
-    let raw = pid.as_raw_nonzero();
-    let text = fs::read_to_string(format!("/proc/{raw}/task/{raw}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stage::{Ended, Process, Stage, frames, video, wait_until};
+use crate::stage::{Ended, Process, Stage, children, frames, video, wait_until};
 
 /// `dispatch KEY` with these options, and `cuframes work` with these as its workers.
 fn dispatch(stage: &Stage, options: &str, work: &[&str]) -> Command {
@@ -102,13 +102,6 @@ fn workers_that_are_killed_lose_no_frame_and_tear_none() {
     assert_eq!((&report["done"], &report["lost"]), (&count.into(), &0.into()), "{report}");
     assert!(kills > 0 && report["restarts"].as_u64() >= Some(1), "{kills} kills: {report}");
     assert!(stage.leftovers().is_empty());
-}
-
-/// The children of a process, the oldest first.
-fn children(pid: Pid) -> Vec<Pid> {
-    let raw = pid.as_raw_nonzero();
-    let text = fs::read_to_string(format!("/proc/{raw}/task/{raw}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 #[test]

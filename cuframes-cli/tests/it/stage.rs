@@ -174,6 +174,13 @@ pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
+/// The children of a process, the oldest first.
+pub(crate) fn children(pid: Pid) -> Vec<Pid> {
+    let raw = pid.as_raw_nonzero();
+    let text = fs::read_to_string(format!("/proc/{raw}/task/{raw}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
 /// A y4m video with `frames` frames of `bytes` bytes that all differ.
 pub(crate) fn video(header: &str, bytes: usize, frames: usize) -> Vec<u8> {
     let mut video = format!("YUV4MPEG2 {header}\n").into_bytes();
