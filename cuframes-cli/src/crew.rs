@@ -11,6 +11,7 @@ use cuframes_mio::dispatch::context;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Failure, failed};
+use crate::signals::Signals;
 
 /// Worker processes. They are killed when this is dropped.
 pub(crate) struct Crew {
@@ -78,23 +79,24 @@ impl Crew {
         self.restarts_left = 0;
     }
 
-    /// Waits until all have ended by themselves, unless that is to be `soon`, and makes those end that do not.
-    pub(crate) fn dismiss(&mut self, soon: bool) {
+    /// Waits until all have ended by themselves, unless that is to be `soon`, and makes those end that do not. A second signal
+    /// ends them at once.
+    pub(crate) fn dismiss(&mut self, soon: bool, signals: &Signals) {
         if !soon {
-            self.wait();
+            self.wait(signals);
         }
         for process in self.processes.iter().flatten() {
             // One that is gone already needs no signal.
             let _ = kill_process(Pid::from_child(process), Signal::TERM);
         }
-        self.wait();
+        self.wait(signals);
         self.kill();
     }
 
     /// Waits until all have ended, but not for ever.
-    fn wait(&mut self) {
+    fn wait(&mut self, signals: &Signals) {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE && self.is_running() {
+        while start.elapsed() < PATIENCE && self.is_running() && !signals.raised_again() {
             thread::sleep(STEP);
         }
     }
@@ -130,7 +132,11 @@ impl Crew {
 
     fn failed(&self, error: &io::Error) -> Failure {
         let program = self.command.first().map(|program| program.display().to_string()).unwrap_or_default();
-        failed!("can't start the worker {program}: {error}; check the command after --")
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => "check the command after --",
+            _ => "use fewer --workers, or raise the limits (ulimit -u, ulimit -n)",
+        };
+        failed!("can't start the worker {program}: {error}; {advice}")
     }
 }
 

@@ -3,12 +3,13 @@
 mod frames;
 mod grid;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use cuframes_core::text::cut;
-use cuframes_mio::dispatch::{BlockEvent, Cause, Context, Outcome, ServerEvent};
+use cuframes_mio::dispatch::{BlockEvent, Cause, Context, Outcome, PeerFault, Scheduler, ServerEvent};
 use cuframes_mio::net::Endpoint;
 use serde::Serialize;
 
@@ -25,6 +26,10 @@ pub(crate) fn run(
     signals: &Signals,
     console: &Console,
 ) -> Result<(), Failure> {
+    let names = args.tasks.iter().collect::<BTreeSet<_>>();
+    if names.len() < args.tasks.len() {
+        return Err(Failure::Usage("two tasks have the same name; see --help".into()));
+    }
     match &args.frames.key {
         Some(key) => frames::run(args, key, run_dir, signals, console),
         None => grid::run(args, signals, console),
@@ -59,7 +64,7 @@ fn announce(args: &DispatchArgs, endpoint: &Endpoint, what: &str, console: &Cons
 }
 
 /// The workers that are to be started, by task.
-struct Crews(Vec<Crew>);
+struct Crews(Vec<(String, Crew)>);
 
 impl Crews {
     fn start(
@@ -75,17 +80,18 @@ impl Crews {
         };
         let start = |task: &String| {
             // Where to connect, as daisy says it, or as an endpoint of ours.
-            let (host, task) = (host.clone(), task.clone());
+            let (host, id, task) = (host.clone(), task.clone(), task.clone());
             let context = move |worker| Context::new(&host, port, &task, worker).to_string();
-            Crew::start(&args.command, count.get(), args.restarts, run_dir, Box::new(context))
+            let crew = Crew::start(&args.command, count.into(), args.restarts, run_dir, Box::new(context));
+            crew.map(|crew| (id, crew))
         };
         tasks.iter().map(start).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Starts those again that have ended. Answers whether there is a task that has none left.
-    fn look_after(&mut self) -> Result<bool, Failure> {
+    /// Starts those again that have ended before their task. Answers whether there is a task that has none left.
+    fn look_after(&mut self, scheduler: &Scheduler) -> Result<bool, Failure> {
         let mut is_lost = false;
-        for crew in &mut self.0 {
+        for (_, crew) in self.0.iter_mut().filter(|(task, _)| !scheduler.is_task_finished(task)) {
             is_lost |= !crew.look_after()?;
         }
         Ok(is_lost)
@@ -93,13 +99,13 @@ impl Crews {
 
     /// Those that end from now on are not started again.
     fn start_no_more(&mut self) {
-        self.0.iter_mut().for_each(Crew::start_no_more);
+        self.0.iter_mut().for_each(|(_, crew)| crew.start_no_more());
     }
 
     /// Waits until all have ended, and answers how often one was started again.
-    fn dismiss(&mut self, soon: bool) -> usize {
-        self.0.iter_mut().for_each(|crew| crew.dismiss(soon));
-        self.0.iter().map(|crew| crew.restarts).sum()
+    fn dismiss(&mut self, soon: bool, signals: &Signals) -> usize {
+        self.0.iter_mut().for_each(|(_, crew)| crew.dismiss(soon, signals));
+        self.0.iter().map(|(_, crew)| crew.restarts).sum()
     }
 }
 
@@ -130,6 +136,9 @@ struct End<'a> {
     block: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
+    /// Which one of the frame, counted along the rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tile: Option<u64>,
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
@@ -150,20 +159,23 @@ impl<'a> Teller<'a> {
                 if self.each {
                     let tiles = self.tiles.and_then(|tiles| u64::try_from(tiles).ok());
                     let seq = tiles.and_then(|tiles| block.checked_div(tiles));
+                    let tile = tiles.and_then(|tiles| block.checked_rem(tiles));
                     let cause = cause.as_ref().map(brief);
                     let outcome = match outcome {
                         Outcome::Success => "done",
                         Outcome::Failed => "failed",
                         _ => "given-up",
                     };
-                    let end = End { task, block, seq, outcome, cause };
+                    let end = End { task, block, seq, tile, outcome, cause };
                     self.console.print(&output::json(&end)?, self.signals)?;
                 }
             }
             ServerEvent::Left { fault: Some(fault), .. } => {
-                self.say(&format!(
-                    "cuframes: a worker was disconnected: {fault}; does it speak the same version?"
-                ));
+                let advice = match fault {
+                    PeerFault::Frame(_) => "; does it speak the same version?",
+                    _ => "",
+                };
+                self.say(&format!("cuframes: a worker was disconnected: {fault}{advice}"));
             }
             _ => {}
         }
@@ -191,6 +203,8 @@ fn brief(cause: &Cause) -> String {
 
 /// The name of the task of a grid, where no other is given.
 const BLOCKS: &str = "blocks";
+const ENDED_TOO_OFTEN: &str =
+    "cuframes: the workers ended too often; their command fails, or --restarts is too low";
 /// Bytes of a line of a reason that are told.
 const MAX_REASON: usize = 300;
 /// Lines about what went wrong.

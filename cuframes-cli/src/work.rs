@@ -90,7 +90,7 @@ impl Job {
     /// The settings that do not depend on what the blocks are.
     fn settings(&self, args: &WorkArgs, builder: WorkerBuilder) -> WorkerBuilder {
         let builder =
-            builder.depth(args.depth.get()).version(version(args.w0)).connect_timeout(args.connect_timeout);
+            builder.depth(args.depth.into()).version(version(args.w0)).connect_timeout(args.connect_timeout);
         match self.worker_id {
             Some(id) => builder.worker_id(id),
             None => builder,
@@ -135,7 +135,9 @@ fn work(args: &WorkArgs, job: &Job, task: &str, signals: &Signals, console: &Con
         }
         match worker.next(Some(REFRESH)).map_err(broken)? {
             Next::Block(block) => {
-                let Some(result) = look(args, &block, signals, console)? else { continue };
+                let mut is_wanted = || worker.is_wanted().unwrap_or(false);
+                let result = look(args, &block, signals, console, &mut is_wanted)?;
+                let Some(result) = result else { continue };
                 let told = match result {
                     Ok(()) => worker.done(&block.block_id, None),
                     Err(error) => worker.failed(&block.block_id, &error),
@@ -148,16 +150,17 @@ fn work(args: &WorkArgs, job: &Job, task: &str, signals: &Signals, console: &Con
     }
 }
 
-/// Works on one block. The inner error is that of the block; `None` if a signal came first.
+/// Works on one block. The inner error is that of the block; `None` if a signal came first, or the dispatcher went.
 fn look(
     args: &WorkArgs,
     block: &Block,
     signals: &Signals,
     console: &Console,
+    is_wanted: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Result<(), String>>, Failure> {
     let Block { read_roi, write_roi, block_id, .. } = block;
     if let Some(command) = &args.exec {
-        return Ok(Exec::new(command, block).run(signals));
+        return Ok(Exec::new(command, block).run(signals, is_wanted));
     }
     let line = Line {
         task: &block_id.task_id,

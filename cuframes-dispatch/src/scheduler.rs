@@ -256,6 +256,13 @@ impl Scheduler {
         Ok(self.tasks.get(at).map(|task| task.counts).unwrap_or_default())
     }
 
+    /// Whether a task is closed and all its blocks have ended; also where there is no such task.
+    #[must_use]
+    pub fn is_task_finished(&self, task_id: &str) -> bool {
+        let task = self.find_task(task_id).ok().and_then(|at| self.tasks.get(at));
+        task.is_none_or(|task| task.is_closed && task.counts.unfinished() == 0)
+    }
+
     /// Whether all tasks are closed and all blocks have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {

@@ -150,6 +150,12 @@ impl Worker {
         self.stop(now, Stop::Left);
     }
 
+    /// Whether it has nothing more to do. The blocks that it had then are wanted by nobody.
+    #[must_use]
+    pub const fn has_stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// Whether it has stopped, and the server was sent everything.
     #[must_use]
     pub fn is_finished(&self) -> bool {
@@ -260,11 +266,13 @@ impl Machine for Worker {
     }
 
     fn handle_eof(&mut self, now: Instant, conn: ConnId) {
+        let is_cut = self.links.get(conn).is_some_and(|(peer, ())| peer.buffered() > 0);
         self.links.remove(conn);
         if self.conn == Some(conn) {
             self.conn = None;
             let stop = match self.has.len() {
                 _ if !self.is_connected => Stop::Unreachable,
+                _ if is_cut => Stop::Frame(FrameError::Cut),
                 // The other requests are not answered any more.
                 0 if self.is_over => Stop::Shutdown,
                 lost => Stop::Closed { lost },

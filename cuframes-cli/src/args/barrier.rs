@@ -160,20 +160,24 @@ impl TogetherArgs {
     }
 }
 
-/// An endpoint, or the port of one on loopback.
+/// An endpoint, one of TCP without `tcp://`, or the port of one on loopback.
 pub(super) fn address(text: &str) -> Result<Endpoint, String> {
-    match text.parse::<u16>() {
-        Ok(port) => Ok(Endpoint::Tcp(([127, 0, 0, 1], port).into())),
-        Err(_) => Endpoint::resolve(text).map_err(|error| error.to_string()),
+    if let Ok(port) = text.parse::<u64>() {
+        let port = u16::try_from(port).map_err(|_| format!("{text} is no port: use 0 to 65535"))?;
+        return Ok(Endpoint::Tcp(([127, 0, 0, 1], port).into()));
     }
+    let is_short = !text.contains("://") && text.contains(':');
+    let resolved =
+        if is_short { Endpoint::resolve(&format!("tcp://{text}")) } else { Endpoint::resolve(text) };
+    resolved.map_err(|error| error.to_string())
 }
 
 const DEFAULT_ADDRESS: &str = "tcp://127.0.0.1:5555";
-const ADDRESS_HELP: &str = "Where they meet: tcp://HOST:PORT, ipc://PATH, or a port of 127.0.0.1";
+const ADDRESS_HELP: &str = "Where they meet: HOST:PORT, ipc://PATH, or a port of 127.0.0.1";
 const PUBLISH_HELP: &str = "Publish the first frame only when as many participants as --expect says have joined here: \
-                            tcp://HOST:PORT, ipc://PATH, or a port of 127.0.0.1";
+                            HOST:PORT, ipc://PATH, or a port of 127.0.0.1";
 const SUBSCRIBE_HELP: &str = "Join the publisher's barrier here, with --index, and let it start when all are there: \
-                              tcp://HOST:PORT, ipc://PATH, or a port of 127.0.0.1";
+                              HOST:PORT, ipc://PATH, or a port of 127.0.0.1";
 
 pub(crate) const EXAMPLES: &str = "\
 EXAMPLES:

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -38,8 +37,8 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "SECS", default_value = "600", value_parser = seconds)]
     pub(crate) timeout: Duration,
     /// Start this many workers for each task [default: none, wait for others to connect]
-    #[arg(long, value_name = "N", requires = "command")]
-    pub(crate) workers: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", requires = "command", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) workers: Option<u16>,
     /// How often workers that end too early are started again, all of a task together
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) restarts: usize,
@@ -66,8 +65,8 @@ pub(crate) struct FramesArgs {
     #[arg(long, value_name = "HxW", conflicts_with = "grid", value_parser = tile)]
     pub(crate) tile: Option<(u32, u32)>,
     /// How many frames may be on their way, each of which keeps a slot of the ring [default: all but two of its slots]
-    #[arg(long, value_name = "N", conflicts_with = "grid")]
-    pub(crate) queue: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", conflicts_with = "grid", value_parser = clap::value_parser!(u8).range(1..=15))]
+    pub(crate) queue: Option<u8>,
     /// What to do about a new frame when that many are: drop the oldest one that nobody has begun, or let it wait in the ring
     /// [default: as the publisher: drop with drop-oldest; wait with strict-wait, once there are workers]
     #[arg(long, value_enum, conflicts_with = "grid")]
@@ -118,12 +117,12 @@ pub(crate) struct WorkArgs {
     #[arg(long)]
     pub(crate) check_seq: bool,
     /// How many blocks to have at a time: with more than one the next is there when one is done
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) depth: NonZeroUsize,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) depth: u16,
     /// Speak the protocol from before daisy's release
     #[arg(long)]
     pub(crate) w0: bool,
-    /// How long to try to connect
+    /// How long to try to connect; of this at most 5 seconds to the stream
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds)]
     pub(crate) connect_timeout: Duration,
     #[command(flatten)]
@@ -228,8 +227,8 @@ pub(crate) const fn version(w0: bool) -> Version {
 }
 
 const LISTEN_HELP: &str =
-    "Where workers connect: tcp://HOST:PORT, ipc://PATH (only ours do), or a port of 127.0.0.1";
-const CONNECT_HELP: &str = "Where the dispatcher is: tcp://HOST:PORT, ipc://PATH, or a port of 127.0.0.1 \
+    "Where workers connect: HOST:PORT, ipc://PATH (only ours do), or a port of 127.0.0.1";
+const CONNECT_HELP: &str = "Where the dispatcher is: HOST:PORT, ipc://PATH, or a port of 127.0.0.1 \
                             [default: as DAISY_CONTEXT says]";
 
 pub(crate) const DISPATCH_EXAMPLES: &str = "\
@@ -247,6 +246,8 @@ DAISY_CONTEXT in its environment: cuframes work, or one that uses Python's daisy
 A frame of a stream keeps its slot of the ring until its blocks have ended, so a stream needs slots for as many frames as are worked \
 on at a time, and some to go on: see publish --ring. Workers subscribe to the stream themselves; nobody waits for them.
 The protocol has no authentication: whoever can connect gets blocks.
+A signal ends it: what is not done is given up, and workers have 5 seconds to end by themselves, and as long after SIGTERM; a second \
+signal ends them at once. Of a stream that is the usual end, of a grid it is a failure.
 The exit code is 0 if every block was done, of a stream those of every frame that was not dropped or cut short by a signal; 1 if one \
 failed or was given up, or the stream was lost; 2 for wrong usage.";
 
@@ -265,8 +266,8 @@ For the frames of a stream the axes are the frame's number, rows and columns, an
 CUFRAMES_PTS_NS, CUFRAMES_FORMAT, CUFRAMES_WIDTH and CUFRAMES_HEIGHT (of the tile). Its standard input is the tile: the rows of each \
 plane, without padding.
 Without --exec each block is printed as one line of JSON, and is done.
-The exit code is 0 when the dispatcher has nothing more, whatever failed; 1 if it can't be reached, or the stream is lost; 2 for \
-wrong usage.";
+The exit code is 0 when the dispatcher has nothing more, whatever failed, or of a grid has closed the connection while there was no \
+block here; 1 if it can't be reached, is gone, or the stream is lost; 2 for wrong usage.";
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use cuframes_mio::dispatch::{
 use cuframes_mio::{Error, HostMemory, Subscriber};
 use serde::Serialize;
 
-use super::{Crews, Teller, announce, loop_failed};
+use super::{Crews, ENDED_TOO_OFTEN, Teller, announce, loop_failed};
 use crate::args::{DispatchArgs, MemoryKind, WhenFullArg, version};
 use crate::console::Console;
 use crate::error::{Failure, failed};
@@ -80,6 +80,12 @@ fn run_on<B: View>(
     signals: &Signals,
     console: &Console,
 ) -> Result<(), Failure> {
+    let tasks = args.tasks.len().max(1);
+    if args.workers.is_some_and(|workers| usize::from(workers) * tasks >= MAX_SUBSCRIBERS) {
+        return Err(Failure::Usage(format!(
+            "a stream has at most {MAX_SUBSCRIBERS} subscribers, of which this is one: use fewer --workers; see --help"
+        )));
+    }
     let name = "cuframes-dispatch".parse().map_err(|error| failed!("{error}"))?;
     let mut builder = Subscriber::builder(key.clone()).name(name).mode(SubscriberMode::STRICT_ORDER);
     if let Some(run_dir) = run_dir {
@@ -97,7 +103,7 @@ fn run_on<B: View>(
     let shut_down = dispatcher.shut_down();
     let FrameCounts { taken, done, failed, dropped, given_up, .. } = dispatcher.counts();
     // They may be working on what was given up, which nobody waits for.
-    let restarts = crews.dismiss(signals.raised() || given_up > 0);
+    let restarts = crews.dismiss(signals.raised() || given_up > 0, signals);
     let end = served?;
     shut_down.map_err(loop_failed)?;
     let Counts { total, retried, .. } = counts(&dispatcher);
@@ -143,7 +149,7 @@ fn settings(args: &DispatchArgs) -> StreamDispatcherBuilder {
         builder = builder.tile(height, width);
     }
     if let Some(queue) = frames.queue {
-        builder = builder.queue(queue.get());
+        builder = builder.queue(queue.into());
     }
     if let Some(when_full) = frames.when_full {
         builder = builder.when_full(when_full.into());
@@ -166,7 +172,7 @@ fn warn_of_idle_workers<B: View>(
     console: &Console,
 ) {
     let blocks = dispatcher.queue() * dispatcher.tiles();
-    if let Some(workers) = args.workers.filter(|workers| workers.get() > blocks) {
+    if let Some(workers) = args.workers.filter(|workers| usize::from(*workers) > blocks) {
         console.say(&format!(
             "cuframes: stream {key}: there are {workers} workers for {blocks} blocks at a time: some have nothing to do; \
              publish it with a larger --ring, or use --queue or --tile"
@@ -205,11 +211,12 @@ fn serve<B: View>(
         }
         if signals.raised() {
             dispatcher.abandon().map_err(loop_failed)?;
-        } else if crews.look_after()? && dispatcher.workers() == 0 {
-            console.say(if end.is_some() {
-                "cuframes: the workers are gone, and the stream has ended: what is left can't be worked on"
-            } else {
-                "cuframes: the workers ended too often; their command fails, or --restarts is too low"
+        } else if crews.look_after(dispatcher.scheduler())? && dispatcher.workers() == 0 {
+            console.say(match end {
+                Some(_) => {
+                    "cuframes: the workers are gone, and the stream has ended: what is left is given up"
+                }
+                None => ENDED_TOO_OFTEN,
             });
             dispatcher.abandon().map_err(loop_failed)?;
         }
@@ -232,8 +239,11 @@ fn progress<B: View>(key: &Key, dispatcher: &StreamDispatcher<B>) -> String {
     let FrameCounts { taken, done, failed, dropped, .. } = dispatcher.counts();
     let Counts { processing, retried, .. } = counts(dispatcher);
     format!(
-        "{key}: {done} of {taken} frames done, {failed} failed, {dropped} dropped, {retried} blocks retried, \
-         {processing} in flight, {} workers",
+        "{key}: {} workers, {done} of {taken} frames done, {failed} failed, {dropped} dropped, {processing} in flight, \
+         {retried} retried",
         dispatcher.workers()
     )
 }
+
+/// Of one stream (§2.4).
+const MAX_SUBSCRIBERS: usize = 31;

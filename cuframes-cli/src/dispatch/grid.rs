@@ -1,12 +1,12 @@
 //! `cuframes dispatch --grid`: hands out the blocks of a box.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cuframes_mio::dispatch::{Counts, Dispatcher, Fit, Grid, Roi, TaskConfig};
 use serde::Serialize;
 
-use super::{Crews, Teller, announce, loop_failed, one_task};
+use super::{Crews, ENDED_TOO_OFTEN, Teller, announce, loop_failed, one_task};
 use crate::args::{DispatchArgs, GridArgs, version};
 use crate::console::Console;
 use crate::error::{Failure, failed};
@@ -17,10 +17,10 @@ use crate::signals::Signals;
 #[derive(Serialize)]
 struct Report<'a> {
     task: &'a str,
-    total: u64,
-    succeeded: u64,
+    blocks: u64,
+    done: u64,
     failed: u64,
-    orphaned: u64,
+    given_up: u64,
     retried: u64,
     restarts: usize,
     seconds: f64,
@@ -28,10 +28,10 @@ struct Report<'a> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, total, succeeded, failed, orphaned, retried, restarts, seconds } = self;
+        let Self { task, blocks, done, failed, given_up, retried, restarts, seconds } = self;
         write!(
             f,
-            "{task}: {succeeded} of {total} blocks done, {failed} failed, {orphaned} given up, {retried} retried, "
+            "{task}: {done} of {blocks} blocks done, {failed} failed, {given_up} given up, {retried} retried, "
         )?;
         write!(f, "{restarts} workers restarted, {seconds:.1} s")
     }
@@ -60,16 +60,26 @@ pub(super) fn run(args: &DispatchArgs, signals: &Signals, console: &Console) -> 
     let start = Instant::now();
     let mut crews = Crews::start(args, &endpoint, &[task.into()], None)?;
     let result = serve(args, task, &mut dispatcher, &mut crews, signals, console);
-    dispatcher.shut_down().map_err(loop_failed)?;
-    let restarts = crews.dismiss(signals.raised());
+    let shut_down = dispatcher.shut_down();
+    let restarts = crews.dismiss(signals.raised(), signals);
     result?;
+    shut_down.map_err(loop_failed)?;
     let Counts { total, succeeded, failed, orphaned, retried, .. } = counts(task, &dispatcher);
-    let seconds = start.elapsed().as_secs_f64();
-    let report = Report { task, total, succeeded, failed, orphaned, retried, restarts, seconds };
+    let report = Report {
+        task,
+        blocks: total,
+        done: succeeded,
+        failed,
+        given_up: orphaned,
+        retried,
+        restarts,
+        seconds: start.elapsed().as_secs_f64(),
+    };
     let text = if args.json { output::json(&report)? } else { report.to_string() };
     console.print(&text, signals)?;
     match total - succeeded {
         0 => Ok(()),
+        n if signals.raised() => Err(failed!("stopped by a signal; {n} blocks of task {task} are not done")),
         n => Err(failed!("{n} of {total} blocks of task {task} were not done; see the lines above")),
     }
 }
@@ -117,25 +127,27 @@ fn serve(
     let mut teller = Teller::new(console, signals, args.each, None);
     while !dispatcher.scheduler().is_finished() {
         if signals.raised() {
-            let left = counts(task, dispatcher).unfinished();
-            return Err(failed!("stopped by a signal; {left} blocks of task {task} are not done"));
+            give_up(task, dispatcher)?;
         }
         line.show(Instant::now(), &progress(task, dispatcher));
         if let Some(event) = dispatcher.next_event(Some(REFRESH)).map_err(loop_failed)? {
             teller.tell(&event)?;
         }
-        if crews.look_after()? && dispatcher.workers() == 0 {
-            console
-                .say("cuframes: the workers ended too often; their command fails, or --restarts is too low");
-            let abandoned = dispatcher.schedule(|scheduler| scheduler.abandon_task(task));
-            abandoned.map_err(loop_failed)?.map_err(|error| failed!("{error}"))?;
+        if crews.look_after(dispatcher.scheduler())? && dispatcher.workers() == 0 {
+            console.say(ENDED_TOO_OFTEN);
+            give_up(task, dispatcher)?;
         }
     }
     // What happened last.
-    while let Some(event) = dispatcher.next_event(Some(std::time::Duration::ZERO)).map_err(loop_failed)? {
+    while let Some(event) = dispatcher.next_event(Some(Duration::ZERO)).map_err(loop_failed)? {
         teller.tell(&event)?;
     }
     Ok(())
+}
+
+fn give_up(task: &str, dispatcher: &mut Dispatcher) -> Result<(), Failure> {
+    let abandoned = dispatcher.schedule(|scheduler| scheduler.abandon_task(task));
+    abandoned.map_err(loop_failed)?.map_err(|error| failed!("{error}"))
 }
 
 fn counts(task: &str, dispatcher: &Dispatcher) -> Counts {
@@ -145,7 +157,7 @@ fn counts(task: &str, dispatcher: &Dispatcher) -> Counts {
 fn progress(task: &str, dispatcher: &Dispatcher) -> String {
     let Counts { total, succeeded, failed, retried, processing, .. } = counts(task, dispatcher);
     format!(
-        "{task}: {succeeded} of {total} done, {failed} failed, {retried} retried, {processing} in flight, {} workers",
+        "{task}: {} workers, {succeeded} of {total} done, {failed} failed, {processing} in flight, {retried} retried",
         dispatcher.workers()
     )
 }

@@ -6,13 +6,14 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuframes_mio::dispatch::{Block, Roi};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::output::REFRESH;
 use crate::signals::Signals;
 
 /// A command that is to run in a shell.
@@ -41,19 +42,33 @@ impl Exec {
         self.process.env(format!("CUFRAMES_{name}"), value.to_string());
     }
 
-    /// Runs it, and answers whether it succeeded, or why not; `None` if a signal came first.
-    pub(super) fn run(self, signals: &Signals) -> Option<Result<(), String>> {
-        run(self.process, None, signals)
+    /// Runs it, and answers whether it succeeded, or why not; `None` if a signal came first, or it is not wanted any more.
+    pub(super) fn run(
+        self,
+        signals: &Signals,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> Option<Result<(), String>> {
+        run(self.process, None, signals, is_wanted)
     }
 
     /// As [`run`](Self::run), with this on its standard input. It need not read it.
-    pub(super) fn run_with(mut self, input: &[u8], signals: &Signals) -> Option<Result<(), String>> {
+    pub(super) fn run_with(
+        mut self,
+        input: &[u8],
+        signals: &Signals,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> Option<Result<(), String>> {
         self.process.stdin(Stdio::piped());
-        run(self.process, Some(input), signals)
+        run(self.process, Some(input), signals, is_wanted)
     }
 }
 
-fn run(mut process: Command, input: Option<&[u8]>, signals: &Signals) -> Option<Result<(), String>> {
+fn run(
+    mut process: Command,
+    input: Option<&[u8]>,
+    signals: &Signals,
+    is_wanted: &mut dyn FnMut() -> bool,
+) -> Option<Result<(), String>> {
     let mut child = match process.spawn() {
         Ok(child) => child,
         Err(error) => return Some(Err(format!("can't run sh: {error}"))),
@@ -65,10 +80,15 @@ fn run(mut process: Command, input: Option<&[u8]>, signals: &Signals) -> Option<
         let _ = child.wait();
         return Some(Err(format!("can't give it its input: {error}")));
     }
+    let mut asked = Instant::now();
     loop {
+        let is_unwanted = asked.elapsed() >= REFRESH && {
+            asked = Instant::now();
+            !is_wanted()
+        };
         match child.try_wait() {
             Ok(Some(status)) => return Some(judge(status)),
-            Ok(None) if signals.raised() => {
+            Ok(None) if is_unwanted || signals.raised() => {
                 // With all that it has started.
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 let _ = child.wait();

@@ -1,9 +1,10 @@
 //! A worker on the frames of a stream.
 
 use std::path::Path;
+use std::time::Duration;
 
 use cuframes_core::{Key, Tile};
-use cuframes_mio::dispatch::{NextWork, StreamWorkError, StreamWorker, Work};
+use cuframes_mio::dispatch::{NextWork, Stop, StreamWorkError, StreamWorker, Work};
 use cuframes_mio::{HostMemory, Subscriber};
 use serde::Serialize;
 
@@ -67,21 +68,27 @@ fn run_on<B: View>(
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
-    let Some(subscriber) = attach(&builder, backend, None, signals)? else { return Ok(()) };
+    let Some(subscriber) =
+        attach(&builder, backend, Some(args.connect_timeout.min(ATTACH_TIMEOUT)), signals)?
+    else {
+        return Ok(());
+    };
     if epoch.is_some_and(|epoch| subscriber.header().is_none_or(|header| header.epoch != epoch)) {
         return Err(failed!("stream {key}: another publisher has it now than the dispatcher had"));
     }
     let started = StreamWorker::start(&job.endpoint, name, subscriber, |builder| job.settings(args, builder));
-    let failed = |error: StreamWorkError| failed!("{error}");
-    let mut worker = started.map_err(failed)?;
+    let fail = |error: StreamWorkError| failed!("{error}");
+    let mut worker = started.map_err(fail)?;
     let mut copies = Copies::new();
     loop {
         if signals.raised() {
             return worker.leave().map_err(super::broken);
         }
-        match worker.next(Some(REFRESH)).map_err(failed)? {
+        match worker.next(Some(REFRESH)).map_err(fail)? {
             NextWork::Work(work) => {
-                let Some(result) = look(args, key, &work, &mut copies, signals)? else { continue };
+                let mut is_wanted = || worker.is_wanted().unwrap_or(false);
+                let result = look(args, key, &work, &mut copies, signals, &mut is_wanted)?;
+                let Some(result) = result else { continue };
                 match result {
                     Ok(()) => {
                         // Nothing is said about bytes that were not this frame's.
@@ -92,6 +99,10 @@ fn run_on<B: View>(
                     }
                     Err(error) => worker.failed(work, &error).map_err(super::broken)?,
                 }
+            }
+            // One of frames always says when it ends.
+            NextWork::Stopped(Stop::Closed { .. }) => {
+                return Err(failed!("the dispatcher at {} is gone; start it again", job.endpoint));
             }
             NextWork::Stopped(stop) => return stopped(&stop, &job.endpoint, worker.worker()),
             NextWork::Nothing => {}
@@ -113,13 +124,14 @@ fn line<B: View>(work: &Work<B>) -> Result<String, Failure> {
     })
 }
 
-/// Works on a part of a frame. The inner error is that of the block; `None` if a signal came first.
+/// Works on a part of a frame. The inner error is that of the block; `None` if a signal came first, or the dispatcher went.
 fn look<B: View>(
     args: &WorkArgs,
     key: &Key,
     work: &Work<B>,
     copies: &mut Copies<B>,
     signals: &Signals,
+    is_wanted: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Result<(), String>>, Failure> {
     if !args.check_seq && args.exec.is_none() {
         return Ok(Some(Ok(())));
@@ -140,5 +152,8 @@ fn look<B: View>(
     exec.tell("HEIGHT", &height);
     let input: Vec<u8> =
         work.planes().iter().flat_map(|plane| convert::rows(bytes, plane)).flatten().copied().collect();
-    Ok(exec.run_with(&input, signals))
+    Ok(exec.run_with(&input, signals, is_wanted))
 }
+
+/// How long to wait for the stream: it is there, or it was.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);

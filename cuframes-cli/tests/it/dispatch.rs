@@ -31,7 +31,7 @@ fn each_block_goes_to_one_worker() {
         &["--depth", "2", "--exec", &line],
     );
     let report = ended.succeeded().json();
-    for (count, expected) in [("total", 12), ("succeeded", 12), ("retried", 0), ("restarts", 0)] {
+    for (count, expected) in [("blocks", 12), ("done", 12), ("retried", 0), ("restarts", 0)] {
         assert_eq!(report[count], expected, "{report}");
     }
     let log = fs::read_to_string(log).unwrap();
@@ -66,7 +66,7 @@ fn what_a_killed_worker_had_goes_to_another_one() {
     sleeper.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
     let report = dispatching.end().succeeded().json();
     assert_eq!(
-        (&report["succeeded"], &report["retried"], &report["restarts"]),
+        (&report["done"], &report["retried"], &report["restarts"]),
         (&20.into(), &1.into(), &1.into())
     );
 }
@@ -78,10 +78,7 @@ fn blocks_that_fail_are_tried_again_and_then_named() {
     let ended = dispatch(&stage, options, &["--exec", "test $CUFRAMES_BLOCK != 4"]);
     assert_eq!(ended.code(), Some(1));
     let report = ended.json();
-    assert_eq!(
-        (&report["succeeded"], &report["failed"], &report["retried"]),
-        (&5.into(), &1.into(), &1.into())
-    );
+    assert_eq!((&report["done"], &report["failed"], &report["retried"]), (&5.into(), &1.into(), &1.into()));
     let lines: Vec<_> = ended.stderr.lines().collect();
     assert_eq!(
         lines,
@@ -99,7 +96,7 @@ fn a_block_that_takes_too_long_goes_to_another_one() {
     let dispatching =
         dispatch(&stage, "--grid 3 --block 1 --workers 2 --timeout 0.5 --json", &["--exec", &script]);
     let report = dispatching.succeeded().json();
-    assert_eq!((&report["succeeded"], &report["retried"]), (&3.into(), &1.into()));
+    assert_eq!((&report["done"], &report["retried"]), (&3.into(), &1.into()));
 }
 
 #[test]
@@ -108,7 +105,7 @@ fn workers_that_only_end_are_not_started_for_ever() {
     let ended = stage.run("dispatch --grid 4 --block 1 --workers 2 --restarts 3 --json -- false");
     assert_eq!(ended.code(), Some(1));
     let report = ended.json();
-    assert_eq!((&report["orphaned"], &report["restarts"]), (&4.into(), &3.into()));
+    assert_eq!((&report["given_up"], &report["restarts"]), (&4.into(), &3.into()));
     assert!(ended.stderr.contains("their command fails, or --restarts is too low"), "{ended:?}");
     let ended = stage.run("dispatch --grid 4 --block 1 --workers 2 -- /no/such/program");
     assert_eq!(ended.code(), Some(1));
@@ -120,7 +117,7 @@ fn workers_may_come_from_elsewhere_and_see_what_they_get() {
     let stage = Stage::new();
     let dispatching = stage.start("dispatch --grid 8x8 --block 8x2 --task look --listen ipc://DIR/d --json");
     let work = stage.run("work --connect ipc://DIR/d --task look").succeeded();
-    assert!(dispatching.end().succeeded().json()["succeeded"] == 4);
+    assert!(dispatching.end().succeeded().json()["done"] == 4);
     let first: serde_json::Value = serde_json::from_str(work.stdout.lines().next().unwrap()).unwrap();
     assert_eq!(first["write_shape"], serde_json::json!([8, 2]));
     assert_eq!(work.stdout.lines().count(), 4);

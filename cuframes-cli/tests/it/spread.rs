@@ -257,6 +257,54 @@ fn workers_may_be_started_by_hand_and_must_have_the_same_publisher() {
 }
 
 #[test]
+fn a_stream_that_ends_without_any_worker_ends_the_dispatcher_too() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern seq --size 64x48 --frames 30 --fps 0 --wait-for 1");
+    stage.wait_for_socket();
+    let ended = stage.run("dispatch KEY --json");
+    publisher.end().succeeded();
+    assert_eq!(ended.code(), Some(1));
+    let report = ended.json();
+    assert_eq!(report["frames"].as_u64(), Some(report["dropped"].as_u64().unwrap() + 6), "{report}");
+    assert_eq!(report["given_up"], 6, "{report}");
+}
+
+#[test]
+fn a_worker_whose_task_is_over_is_not_started_again_while_another_task_goes_on() {
+    let stage = Stage::new();
+    let publisher = publish(&stage, 2, "--pattern seq --size 64x48 --fps 0 --frames 20");
+    stage.wait_for_socket();
+    let options = "--task a --task b --workers 1 --json";
+    let script = "case $CUFRAMES_TASK in b*) sleep 0.05;; esac";
+    let ended = Process::start(&mut dispatch(&stage, options, &["--exec", script])).end().succeeded();
+    publisher.end().succeeded();
+    assert_eq!((&ended.json()["done"], &ended.json()["restarts"]), (&20.into(), &0.into()));
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn a_dispatcher_that_is_killed_ends_its_workers_and_their_commands() {
+    let stage = Stage::new();
+    let publisher = stage.start("publish KEY --pattern seq --size 64x48");
+    stage.wait_for_socket();
+    let dispatching = stage.start("dispatch KEY --listen ipc://DIR/d");
+    wait_until("the dispatcher", || stage.path("d").exists());
+    let script = format!("echo $$ > {0}/new; mv {0}/new {0}/pid; exec sleep 600", stage.path("").display());
+    let mut work = stage.cuframes("work --connect ipc://DIR/d --stream KEY --depth 4 --exec");
+    let working = Process::start(work.arg(&script));
+    let pid = stage.path("pid");
+    wait_until("the command", || pid.exists());
+    dispatching.signal(Signal::KILL);
+    let ended = working.end();
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("is gone; start it again"), "{ended:?}");
+    let comm = format!("/proc/{}/comm", fs::read_to_string(pid).unwrap().trim());
+    assert_ne!(fs::read_to_string(comm).unwrap_or_default().trim(), "sleep");
+    drop((publisher, dispatching));
+    stage.run("gc").succeeded();
+}
+
+#[test]
 fn a_dispatcher_without_workers_keeps_no_publisher_waiting() {
     let stage = Stage::new();
     let publisher = stage.start(
@@ -284,7 +332,6 @@ fn what_does_not_go_together_is_said() {
     for (line, words) in [
         ("dispatch KEY --queue 4", "of the 4 slots of its ring 4 can't be on their way; use 1 to 3"),
         ("dispatch KEY --tile 3x64", "even"),
-        ("dispatch KEY --task a --task a", "give each task another name"),
         ("dispatch other --wait 0.1", "other"),
         ("work --connect ipc://DIR/d --stream other", "other"),
     ] {
@@ -300,6 +347,12 @@ fn what_does_not_go_together_is_said() {
         ("dispatch --grid 4 --block 1 --task a --task b", "one --task"),
         ("dispatch KEY --tile 4", "540x960"),
         ("dispatch KEY --task a@b", "@"),
+        ("dispatch KEY --task a --task a", "the same name"),
+        ("dispatch KEY --workers 31 -- true", "at most 31 subscribers"),
+        ("dispatch KEY --workers 16 --task a --task b -- true", "at most 31 subscribers"),
+        ("dispatch KEY --listen 80000", "0 to 65535"),
+        ("dispatch KEY --listen nowhere", "tcp://"),
+        ("work --stream KEY --connect 1 --depth 300", "1..=256"),
         ("work --connect ipc://DIR/d", "--stream"),
         ("work --connect ipc://DIR/d --task blocks --check-seq", "--check-seq"),
         ("publish KEY --pattern seq --patience 0", "more than 0"),

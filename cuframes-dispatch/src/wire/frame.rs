@@ -16,6 +16,8 @@ pub enum FrameError {
     Version(u8),
     /// A payload that is no message.
     Payload(DecodeError),
+    /// The end of the stream in the middle of a frame.
+    Cut,
 }
 
 impl fmt::Display for FrameError {
@@ -24,6 +26,7 @@ impl fmt::Display for FrameError {
             Self::Length(len) => write!(f, "a frame of {len} bytes; 1 to {MAX_PAYLOAD} are allowed"),
             Self::Version(version) => write!(f, "it speaks version {version} of the protocol"),
             Self::Payload(error) => write!(f, "a message can't be read: {error}"),
+            Self::Cut => f.write_str("the connection ended in the middle of a message"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use cuframes_core::gpu::Import;
 use cuframes_core::{Gone, Instant};
@@ -40,8 +41,9 @@ pub enum FeedEvent {
         /// The worst of its blocks.
         outcome: Outcome,
     },
-    /// No more frames come. After an orderly end those that were taken are still worked on; otherwise they are given up,
-    /// because nobody may read them any more (D-30).
+    /// No more frames come. After an orderly end those that were taken are still worked on, by the workers that are there:
+    /// five seconds without any, and they are given up. Otherwise they are at once, because nobody may read them any more
+    /// (D-30).
     Ended(Error),
 }
 
@@ -60,6 +62,8 @@ pub struct Feed<B: Import<Fd = OwnedFd>> {
     events: VecDeque<FeedEvent>,
     /// A worker has connected, or is sure to come: nobody is to wait for a dispatcher without workers.
     has_workers: bool,
+    /// Since when there are no workers, when the stream has ended and so none can come.
+    alone: Option<Instant>,
     /// No more frames are handed out.
     is_closed: bool,
     /// Frames for which there was no place.
@@ -88,6 +92,7 @@ impl<B: Import<Fd = OwnedFd>> Feed<B> {
             limit,
             events: VecDeque::new(),
             has_workers,
+            alone: None,
             is_closed: false,
             refused: 0,
             lost: 0,
@@ -166,6 +171,8 @@ impl<B: Import<Fd = OwnedFd>> Feed<B> {
             }
             self.take(now)
         });
+        let is_alone = self.subscriber.is_none() && self.server().workers() == 0 && !self.is_finished();
+        self.alone = is_alone.then(|| self.alone.unwrap_or(now));
     }
 
     fn hear(&mut self, event: ServerEvent) {
@@ -191,9 +198,9 @@ impl<B: Import<Fd = OwnedFd>> Feed<B> {
         match self.subscriber.as_mut().map(Subscriber::poll_next) {
             None | Some(Ok(None)) => return false,
             Some(Ok(Some(frame))) => {
-                self.lost += frame.lost();
                 // A STRICT_WAIT publisher waits for us also when we want no more.
                 if !self.is_closed {
+                    self.lost += frame.lost();
                     self.hand_in(now, frame);
                     let FrameCounts { taken, dropped, .. } = self.counts();
                     if taken - dropped >= self.limit {
@@ -252,15 +259,21 @@ impl<B: Import<Fd = OwnedFd>> EventSource for Feed<B> {
         if let Some(subscriber) = &mut self.subscriber {
             subscriber.handle_timeout(now);
         }
+        if self.alone.is_some_and(|since| since + LONELY <= now) {
+            self.end(now, Scheduler::abandon_task);
+        }
         self.pump(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let at_once = self.again.then_some(Instant::ZERO);
         let subscriber = self.subscriber.as_ref().and_then(EventSource::poll_timeout);
-        at_once.into_iter().chain(self.driver.poll_timeout()).chain(subscriber).min()
+        let alone = self.alone.map(|since| since + LONELY);
+        at_once.into_iter().chain(self.driver.poll_timeout()).chain(subscriber).chain(alone).min()
     }
 }
 
+/// How long those are waited for who have subscribed, but not connected, when the stream ends.
+const LONELY: Duration = Duration::from_secs(5);
 /// Frames taken in one turn; a publisher that is faster lets the workers have theirs.
 const BUDGET: usize = 32;

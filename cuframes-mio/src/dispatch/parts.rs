@@ -197,6 +197,14 @@ impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
         Ok(planes.map(|planes| (part, frame, planes)).map_err(|error| error.to_string()))
     }
 
+    /// As [`Worker::is_wanted`].
+    ///
+    /// # Errors
+    /// If the event loop fails.
+    pub fn is_wanted(&mut self) -> io::Result<bool> {
+        self.worker.is_wanted()
+    }
+
     /// The work is done: everything that reads the frame has *finished*, on a device, too. If it was overwritten meanwhile,
     /// because the stream's publisher is gone or took the lease back, it has failed instead.
     ///

@@ -82,15 +82,29 @@ impl Worker {
     /// # Errors
     /// If the event loop fails.
     pub fn next(&mut self, timeout: Option<Duration>) -> io::Result<Next> {
-        let event = self.driver.next_event(timeout)?;
-        Ok(match event {
-            Some(WorkerEvent::Block { block, .. }) => Next::Block(Box::new(block)),
-            Some(WorkerEvent::Stopped(stop)) => {
-                self.finish()?;
-                Next::Stopped(stop)
-            }
-            _ => Next::Nothing,
-        })
+        let _ = self.driver.wait(Some(Duration::ZERO))?;
+        loop {
+            return Ok(match self.driver.next_event(timeout)? {
+                // Nobody wants a block any more whose dispatcher is gone.
+                Some(WorkerEvent::Block { .. }) if self.driver.get_ref().machine().has_stopped() => continue,
+                Some(WorkerEvent::Block { block, .. }) => Next::Block(Box::new(block)),
+                Some(WorkerEvent::Stopped(stop)) => {
+                    self.finish()?;
+                    Next::Stopped(stop)
+                }
+                _ => Next::Nothing,
+            });
+        }
+    }
+
+    /// Takes notice of what came meanwhile, and answers whether the blocks that it has are still wanted: not when the
+    /// dispatcher is gone. For who works on one for long.
+    ///
+    /// # Errors
+    /// If the event loop fails.
+    pub fn is_wanted(&mut self) -> io::Result<bool> {
+        let _ = self.driver.wait(Some(Duration::ZERO))?;
+        Ok(!self.driver.get_ref().machine().has_stopped())
     }
 
     /// A block is done. Answers whether it was one of those that it has.
