@@ -32,13 +32,11 @@ fn child_works_on_frames() {
     tell("ready");
     while let Some(seq) = hear() {
         let frame = worker.frame(seq.parse().unwrap()).unwrap();
-        tell(match &frame {
-            Some(frame) => {
-                check(frame);
-                "there"
-            }
-            None => "gone",
-        });
+        frame.iter().for_each(check);
+        let is_there = frame.is_some();
+        // It is given back before the publisher goes on.
+        drop(frame);
+        tell(if is_there { "there" } else { "gone" });
     }
 }
 
