@@ -209,9 +209,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_port_is_one_of_loopback() {
-        assert_eq!(address("5555").unwrap().to_string(), DEFAULT_ADDRESS);
+    fn a_bare_port_is_one_of_loopback_and_tcp_need_not_be_said() {
+        for text in ["5555", "127.0.0.1:5555", "tcp://127.0.0.1:5555"] {
+            assert_eq!(address(text).unwrap().to_string(), DEFAULT_ADDRESS, "{text}");
+        }
+        assert_eq!(address("[::1]:5555").unwrap().to_string(), "tcp://[::1]:5555");
         assert_eq!(address("ipc:///tmp/start").unwrap().to_string(), "ipc:///tmp/start");
-        assert!(address("70000").unwrap_err().contains("tcp://HOST:PORT"));
+        assert!(address("70000").unwrap_err().contains("0 to 65535"));
+        for text in ["", "nowhere", "127.0.0.1:", "127.0.0.1:70000", "http://127.0.0.1:80"] {
+            assert!(address(text).unwrap_err().contains("tcp://HOST:PORT"), "{text}");
+        }
     }
 }
