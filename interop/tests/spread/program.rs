@@ -19,8 +19,7 @@ async fn cuframes_dispatch_starts_workers_of_theirs_which_do_its_blocks() {
         let arguments: Vec<_> = line.split(' ').chain(worker).collect();
         let (said, is_good) = Process::start(&program, &arguments).ends().await;
         let report: Value = serde_json::from_str(said.last().unwrap()).unwrap();
-        let told =
-            ["blocks", "done", "failed", "given_up", "retried", "restarts"].map(|name| &report[name]);
+        let told = ["blocks", "done", "failed", "given_up", "retried", "restarts"].map(|name| &report[name]);
         assert_eq!(
             told.map(|number| number.as_u64().unwrap()),
             [800, done, failed, 0, retried, 0],
