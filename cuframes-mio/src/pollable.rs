@@ -158,6 +158,23 @@ impl<T: EventSource> Pollable<T> {
         Ok(if self.again.is_empty() { Turn::Idle } else { Turn::Again })
     }
 
+    /// What `poll` has of the inner value: now, or after one [`wait`](Self::wait) of up to `timeout` (`None`: for ever). `None` if
+    /// that was for something else.
+    ///
+    /// # Errors
+    /// Only what makes going on impossible.
+    pub fn poll_within<E>(
+        &mut self,
+        timeout: Option<Duration>,
+        mut poll: impl FnMut(&mut T) -> Option<E>,
+    ) -> io::Result<Option<E>> {
+        if let Some(event) = self.with(&mut poll)? {
+            return Ok(Some(event));
+        }
+        let _ = self.wait(timeout)?;
+        self.with(poll)
+    }
+
     /// Uses the inner value (claims and commits, takes frames), and sets the timer to what it wants afterwards.
     ///
     /// # Errors

@@ -234,17 +234,17 @@ impl<B: Import<Fd = OwnedFd>> Feed<B> {
 }
 
 impl<B: Import<Fd = OwnedFd>> EventSource for Feed<B> {
-    const TOKENS: usize = Driver::<Server>::TOKENS + Subscriber::<B>::TOKENS;
+    const TOKENS: usize = <Driver<Server>>::TOKENS + Subscriber::<B>::TOKENS;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
         self.first = first_token.0;
         self.driver.register(registry, first_token)?;
         let Some(subscriber) = &mut self.subscriber else { return Ok(()) };
-        subscriber.register(registry, Token(first_token.0 + Driver::<Server>::TOKENS))
+        subscriber.register(registry, Token(first_token.0 + <Driver<Server>>::TOKENS))
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
-        let turn = if token.0 < self.first + Driver::<Server>::TOKENS {
+        let turn = if token.0 < self.first + <Driver<Server>>::TOKENS {
             self.driver.handle_event(token, now)?
         } else {
             let heard = self.subscriber.as_mut().map(|subscriber| subscriber.handle_event(token, now));

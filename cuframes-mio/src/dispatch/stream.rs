@@ -221,11 +221,7 @@ impl<B: Import<Fd = OwnedFd>> StreamDispatcher<B> {
     /// # Errors
     /// If the event loop fails.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> io::Result<Option<FeedEvent>> {
-        if let Some(event) = self.feed.with(Feed::poll_event)? {
-            return Ok(Some(event));
-        }
-        let _ = self.feed.wait(timeout)?;
-        self.feed.with(Feed::poll_event)
+        self.feed.poll_within(timeout, Feed::poll_event)
     }
 
     /// Hands out no more frames. Those that are on their way are still worked on.

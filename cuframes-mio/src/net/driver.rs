@@ -1,19 +1,20 @@
 //! [`Driver`]: sockets for a [`Machine`].
 
+mod traffic;
+
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Machine};
 use mio::{Interest, Registry, Token};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use super::backlog::Backlog;
 use super::conn::{Conn, State, Target};
 use super::listener::Listener;
-use super::{Endpoint, NetError};
+use super::{Carrier, Endpoint, Listeners, Plain, Side, SocketOptions};
 use crate::clock;
 use crate::conn::INTEREST;
 use crate::entrance::Caller;
@@ -24,13 +25,20 @@ use crate::pollable::{EventSource, Pollable, Registration, Turn};
 ///
 /// Connections that can't be made are tried again, at first after 1 ms and in the end every 2 s. There are at most 1000
 /// connections at a time; the machine decides who makes room, as far as it has a bound of its own.
+///
+/// Bulk data goes from and to the memory that the machine lends, without a copy on the way. A connection that the machine does not
+/// want to hear more of is not read until it does; where a command or an event makes it want more, that is read at once. The
+/// bytes of a connection are moved by a [`Carrier`]: the system, if you name none.
 #[derive(Debug)]
-pub struct Driver<M> {
+pub struct Driver<M, C: Carrier = Plain> {
     machine: M,
+    carrier: C,
+    options: SocketOptions,
     listeners: Vec<Listener>,
     /// By token.
-    conns: Vec<Option<Conn>>,
+    conns: Vec<Option<Conn<C::Socket>>>,
     places: HashMap<ConnId, usize>,
+    backlog: Backlog,
     registration: Option<Registration>,
     /// Why the last attempt to connect failed.
     trouble: Option<(Endpoint, io::Error)>,
@@ -39,19 +47,41 @@ pub struct Driver<M> {
 
 impl<M: Machine> Driver<M> {
     /// A driver of `machine`, whose listeners are these, in this order; those beyond the eighth are not looked at.
-    pub fn new(machine: M, mut listeners: Listeners) -> Self {
+    pub fn new(machine: M, listeners: Listeners) -> Self {
+        Self::with_carrier(machine, listeners, Plain)
+    }
+}
+
+impl<M: Machine, C: Carrier> Driver<M, C> {
+    /// The same, and this moves the bytes.
+    pub fn with_carrier(machine: M, mut listeners: Listeners, carrier: C) -> Self {
         listeners.0.truncate(MAX_LISTENERS);
         let mut driver = Self {
             machine,
+            carrier,
+            options: SocketOptions::default(),
             listeners: listeners.0,
             conns: Vec::new(),
             places: HashMap::new(),
+            backlog: Backlog::default(),
             registration: None,
             trouble: None,
-            buffer: vec![0; READ_SIZE].into(),
+            buffer: vec![0; traffic::READ_SIZE].into(),
         };
         driver.settle(clock::now());
         driver
+    }
+
+    /// Sets these for its listeners, and for every connection from now on. Best said at the beginning: connections that wait at a
+    /// listener already have been made without them.
+    ///
+    /// # Errors
+    /// If the system does not accept them.
+    pub fn socket_options(mut self, options: SocketOptions) -> io::Result<Self> {
+        options.check()?;
+        self.listeners.iter().for_each(|listener| listener.apply(&options));
+        self.options = options;
+        Ok(self)
     }
 
     /// The machine.
@@ -63,7 +93,13 @@ impl<M: Machine> Driver<M> {
     pub fn command<R>(&mut self, now: Instant, command: impl FnOnce(&mut M) -> R) -> R {
         let result = command(&mut self.machine);
         self.settle(now);
+        self.take_up(now);
         result
+    }
+
+    /// What moves the bytes.
+    pub const fn carrier(&self) -> &C {
+        &self.carrier
     }
 
     /// The next event of the machine.
@@ -89,7 +125,7 @@ impl<M: Machine> Driver<M> {
             if let Some(id) = self.machine.handle_accepted(now, number) {
                 // The machine may have made room.
                 self.settle(now);
-                if self.place(Conn::accepted(id, socket)).is_none() {
+                if self.admit(now, id, number, socket).is_none() {
                     self.machine.handle_eof(now, id);
                 }
                 self.settle(now);
@@ -98,8 +134,19 @@ impl<M: Machine> Driver<M> {
         Turn::Again
     }
 
+    /// Takes in who was accepted.
+    fn admit(&mut self, now: Instant, id: ConnId, listener: usize, socket: OwnedFd) -> Option<()> {
+        if let Some(listener) = self.listeners.get(listener) {
+            self.options.apply(&socket, &listener.endpoint);
+        }
+        let socket = self.carrier.carry(socket, Side::Accepted).ok()?;
+        let place = self.place(Conn { id, state: State::Opening { target: None, socket } })?;
+        self.advance(now, place);
+        Some(())
+    }
+
     /// Takes a connection in.
-    fn place(&mut self, conn: Conn) -> Option<usize> {
+    fn place(&mut self, conn: Conn<C::Socket>) -> Option<usize> {
         let place = self.conns.iter().position(Option::is_none).unwrap_or(self.conns.len());
         if place >= MAX_CONNS {
             return None;
@@ -124,81 +171,51 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    fn forget(&mut self, place: usize) -> Option<Conn> {
-        let conn = self.conns.get_mut(place)?.take()?;
-        self.places.remove(&conn.id);
-        Some(conn)
+    fn forget(&mut self, place: usize) {
+        if let Some(conn) = self.conns.get_mut(place).and_then(Option::take) {
+            self.places.remove(&conn.id);
+            self.backlog.forget(conn.id);
+        }
     }
 
     /// Something can be read or written on a connection, or it was made.
     fn ready(&mut self, now: Instant, place: usize) -> Turn {
         let Some(Some(conn)) = self.conns.get_mut(place) else { return Turn::Idle };
         let id = conn.id;
-        if let State::Connecting { .. } = conn.state {
+        if let State::Connecting { .. } | State::Opening { .. } = conn.state {
             self.advance(now, place);
         }
         let turn = self.read(now, place);
-        self.flush(id);
-        turn
+        if self.flush(id) == Turn::Again { Turn::Again } else { turn }
     }
 
-    /// Tries to connect, or looks how the attempt went.
+    /// Tries to connect, or looks how that goes.
     fn advance(&mut self, now: Instant, place: usize) {
         let Some(Conn { id, state }) = self.conns.get_mut(place).and_then(Option::take) else { return };
-        let (state, error) = match state {
-            State::Waiting { target, .. } => State::attempt(now, target),
-            State::Connecting { target, socket } => State::look(now, target, socket),
-            open @ State::Open(_) => (open, None),
+        let is_wanted = state.is_wanted();
+        let had_socket = matches!(state, State::Opening { .. } | State::Open(_));
+        let state = match state.advance(&mut self.carrier, &self.options) {
+            Ok(state) => Some(state),
+            Err((Some(target), error)) => {
+                self.trouble = Some((target.endpoint.clone(), error));
+                Some(State::again(now, target))
+            }
+            Err((None, _)) => None,
         };
-        if let (State::Waiting { target, .. }, Some(error)) = (&state, error) {
-            self.trouble = Some((target.endpoint.clone(), error));
-        }
-        let is_open = matches!(state, State::Open(_));
+        let is_open = matches!(state, Some(State::Open(_)));
         if let Some(slot) = self.conns.get_mut(place) {
-            *slot = Some(Conn { id, state });
+            *slot = state.map(|state| Conn { id, state });
+            if slot.is_none() {
+                self.places.remove(&id);
+                self.machine.handle_eof(now, id);
+            }
         }
-        if is_open {
+        if !had_socket {
+            self.watch(place);
+        }
+        if is_open && is_wanted {
             self.trouble = None;
             self.machine.handle_connected(now, id);
-        }
-    }
-
-    fn read(&mut self, now: Instant, place: usize) -> Turn {
-        for _ in 0..READ_BUDGET {
-            let Some(Some(Conn { id, state: State::Open(socket) })) = self.conns.get(place) else {
-                return Turn::Idle;
-            };
-            let id = *id;
-            let received = retry_on_intr(|| recv(socket, &mut *self.buffer, RecvFlags::empty()));
-            match received {
-                Err(Errno::WOULDBLOCK) => return Turn::Idle,
-                Ok((n, _)) if n > 0 => {
-                    let bytes = self.buffer.get(..n).unwrap_or_default();
-                    self.machine.handle_bytes(now, id, bytes);
-                    // It may be closed now.
-                    self.settle(now);
-                }
-                // The end, or a reset.
-                _ => {
-                    self.forget(place);
-                    self.machine.handle_eof(now, id);
-                    return Turn::Idle;
-                }
-            }
-        }
-        Turn::Again
-    }
-
-    /// Sends as much as the socket takes.
-    fn flush(&mut self, id: ConnId) {
-        let Some(place) = self.places.get(&id).copied() else { return };
-        while let Some(bytes) = self.machine.poll_transmit(id) {
-            let Some(Some(Conn { state: State::Open(socket), .. })) = self.conns.get(place) else { return };
-            match retry_on_intr(|| send(socket, bytes, SendFlags::NOSIGNAL)) {
-                Ok(n) => self.machine.transmitted(id, n),
-                // Full, or the peer is gone: then what it said before comes first, and reading finds the end after it.
-                Err(_) => return,
-            }
         }
     }
 
@@ -214,7 +231,7 @@ impl<M: Machine> Driver<M> {
                         self.machine.handle_eof(now, id);
                     }
                 }
-                Action::Transmit(id) => self.flush(id),
+                Action::Transmit(id) => self.transmit(id),
                 Action::Close(id) => {
                     if let Some(place) = self.places.get(&id).copied() {
                         self.forget(place);
@@ -233,7 +250,7 @@ impl<M: Machine> Driver<M> {
     }
 }
 
-impl<M: Machine> EventSource for Driver<M> {
+impl<M: Machine, C: Carrier> EventSource for Driver<M, C> {
     const TOKENS: usize = MAX_LISTENERS + MAX_CONNS;
 
     fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
@@ -248,7 +265,7 @@ impl<M: Machine> EventSource for Driver<M> {
             registration.add(listener, number, Interest::READABLE)?;
         }
         for (place, socket) in conns {
-            registration.add(socket.as_fd(), MAX_LISTENERS + place, INTEREST)?;
+            registration.add(socket, MAX_LISTENERS + place, INTEREST)?;
         }
         self.registration = Some(registration);
         Ok(())
@@ -264,6 +281,7 @@ impl<M: Machine> EventSource for Driver<M> {
             },
         };
         self.settle(now);
+        self.take_up(now);
         Ok(turn)
     }
 
@@ -272,7 +290,6 @@ impl<M: Machine> EventSource for Driver<M> {
         self.settle(now);
         for place in self.due(now) {
             self.advance(now, place);
-            self.watch(place);
             self.settle(now);
         }
         for number in 0..self.listeners.len() {
@@ -281,26 +298,26 @@ impl<M: Machine> EventSource for Driver<M> {
                 let _ = self.accept(now, number);
             }
         }
+        self.go_on(now);
+        self.settle(now);
+        self.take_up(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let attempts = self.conns.iter().flatten().filter_map(Conn::due);
         let listeners = self.listeners.iter().filter_map(Listener::poll_timeout);
-        self.machine.poll_timeout().into_iter().chain(attempts).chain(listeners).min()
+        let at_once = self.has_backlog().then_some(Instant::ZERO);
+        self.machine.poll_timeout().into_iter().chain(at_once).chain(attempts).chain(listeners).min()
     }
 }
 
-impl<M: Machine> Pollable<Driver<M>> {
+impl<M: Machine, C: Carrier> Pollable<Driver<M, C>> {
     /// The next event of the machine, within `timeout` (`None`: however long it takes; but a signal may end the wait).
     ///
     /// # Errors
     /// If the event loop fails.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> io::Result<Option<M::Event>> {
-        if let Some(event) = self.with(Driver::poll_event)? {
-            return Ok(Some(event));
-        }
-        let _ = self.wait(timeout)?;
-        self.with(Driver::poll_event)
+        self.poll_within(timeout, Driver::poll_event)
     }
 
     /// Calls one of the machine's commands with the time, and does what it leads to.
@@ -313,32 +330,9 @@ impl<M: Machine> Pollable<Driver<M>> {
     }
 }
 
-/// Sockets that listen already, so that the machine can be told their addresses.
-#[derive(Debug, Default)]
-pub struct Listeners(Vec<Listener>);
-
-impl Listeners {
-    /// Listens on each of these, in this order. A Unix socket is for this user alone, and its file goes when this is dropped.
-    ///
-    /// # Errors
-    /// If one of them can't be listened on.
-    pub fn new<'a>(endpoints: impl IntoIterator<Item = &'a Endpoint>) -> Result<Self, NetError> {
-        endpoints.into_iter().map(Listener::new).collect::<Result<_, _>>().map(Self)
-    }
-
-    /// Where they listen: with the ports that the system chose.
-    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
-        self.0.iter().map(|listener| &listener.endpoint)
-    }
-}
-
 /// Connections at a time.
 const MAX_CONNS: usize = 1000;
 /// Listeners of one machine.
 const MAX_LISTENERS: usize = 8;
-/// Bytes of one read.
-const READ_SIZE: usize = 64 << 10;
-/// Reads in one turn; a peer that sends more waits until the others had theirs.
-const READ_BUDGET: usize = 16;
 /// Connections accepted in one turn.
 const ACCEPT_BUDGET: usize = 64;

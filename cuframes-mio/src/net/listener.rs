@@ -1,4 +1,4 @@
-//! [`Listener`]: a socket that listens, and the file that it is known by.
+//! [`Listeners`]: sockets that listen, and the files that they are known by.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,10 +14,29 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
 };
 
-use super::{Endpoint, NetError};
+use super::{Endpoint, NetError, SocketOptions};
 use crate::entrance::{Caller, Entrance};
 use crate::name::OwnedName;
 use crate::shm::Home;
+
+/// Sockets that listen already, so that the machine can be told their addresses.
+#[derive(Debug, Default)]
+pub struct Listeners(pub(super) Vec<Listener>);
+
+impl Listeners {
+    /// Listens on each of these, in this order. A Unix socket is for this user alone, and its file goes when this is dropped.
+    ///
+    /// # Errors
+    /// If one of them can't be listened on.
+    pub fn new<'a>(endpoints: impl IntoIterator<Item = &'a Endpoint>) -> Result<Self, NetError> {
+        endpoints.into_iter().map(Listener::new).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Where they listen: with the ports that the system chose.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.0.iter().map(|listener| &listener.endpoint)
+    }
+}
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -60,6 +79,11 @@ impl Listener {
 
     pub(super) fn next(&mut self, now: Instant) -> Caller {
         self.entrance.next(now)
+    }
+
+    /// Sets these for itself, and with that for those who are accepted.
+    pub(super) fn apply(&self, options: &SocketOptions) {
+        options.apply(self, &self.endpoint);
     }
 
     pub(super) const fn poll_timeout(&self) -> Option<Instant> {

@@ -1,18 +1,24 @@
 //! Byte streams over TCP and Unix sockets: [`Endpoint`] names where, [`Driver`] moves bytes, connections and time for any
-//! [`Machine`](cuframes_core::streams::Machine).
+//! [`Machine`](cuframes_core::streams::Machine). A [`Carrier`] moves the bytes of a connection in another way than over its socket.
 //!
 //! None of the protocols that are spoken here has authentication or encryption: listen on loopback, or on a network where
 //! you trust everybody.
 
+mod backlog;
+mod carrier;
 mod conn;
 mod driver;
 mod endpoint;
 mod listener;
+mod options;
 
 use std::{fmt, io};
 
-pub use driver::{Driver, Listeners};
+pub use carrier::{Carrier, Plain, Side};
+pub use driver::Driver;
 pub use endpoint::{Endpoint, EndpointError};
+pub use listener::Listeners;
+pub use options::{Keepalive, SocketOptions};
 
 /// Why an endpoint can't be listened on or connected to.
 #[derive(Debug)]
