@@ -36,4 +36,5 @@
 extern crate alloc;
 
 pub mod pair;
+pub mod stream;
 pub mod wire;

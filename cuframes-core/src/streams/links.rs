@@ -137,6 +137,11 @@ impl<L: Link, T> Links<L, T> {
         self.all.get(&conn).map(|entry| (&entry.link, &entry.what))
     }
 
+    /// One of them, with what it is, to be changed. What is sent on it goes through [`send`](Self::send), or nobody hears of it.
+    pub fn get_mut(&mut self, conn: ConnId) -> Option<(&mut L, &mut T)> {
+        self.all.get_mut(&conn).map(|entry| (&mut entry.link, &mut entry.what))
+    }
+
     /// What one of them is.
     pub fn what_mut(&mut self, conn: ConnId) -> Option<&mut T> {
         self.all.get_mut(&conn).map(|entry| &mut entry.what)

@@ -1,0 +1,486 @@
+//! [`Sender`]: the side that has the frames.
+//!
+//! Invariants: `flights` is in the order in which the frames were given, which is that on the wire; those before `sent` were sent
+//! on this connection, that at `sent` is being sent if `transfer` is a frame's; a frame leaves `flights` by its DONE, or, unless
+//! the link is strict, when the connection is lost.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use cuframes_core::Instant;
+use cuframes_core::streams::{Action, ConnId, Machine, Outbox};
+
+use super::LIMITS;
+use super::config::SenderConfig;
+use super::event::{Answer, SenderEvent, SenderStats};
+use super::fault::LinkFault;
+use super::info::{Announcement, FETCH, FrameInfo};
+use super::transfer::{Payload, Transfer};
+use super::words::Fate;
+use crate::wire::{Begin, Decoded, Decoder, FrameType, Message, SnapshotId};
+
+/// Sends the frames of one stream to one receiver. See [`Machine`] for how it is driven; it has no listener.
+#[derive(Debug)]
+pub struct Sender<F> {
+    config: SenderConfig,
+    announcement: Announcement,
+    next_conn: u64,
+    conn: Option<ConnId>,
+    /// Since when it is connected.
+    since: Option<Instant>,
+    decoder: Decoder,
+    /// HELLO, and ERROR.
+    words: Outbox,
+    flights: VecDeque<Flight<F>>,
+    sent: usize,
+    answers: VecDeque<Reply<F>>,
+    transfer: Option<Transfer>,
+    /// The transfer is the first of `answers`, not the flight at `sent`.
+    is_answering: bool,
+    /// When something went on last.
+    moved: Instant,
+    now: Instant,
+    actions: VecDeque<Action>,
+    is_announced: bool,
+    events: VecDeque<SenderEvent>,
+    end: End,
+    stats: SenderStats,
+}
+
+#[derive(Debug)]
+struct Flight<F> {
+    info: FrameInfo,
+    frame: F,
+    began: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Reply<F> {
+    info: FrameInfo,
+    request: u64,
+    frame: F,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    No,
+    /// When everything has arrived, or at this time.
+    At(Instant),
+    Over,
+}
+
+impl<F: Payload> Sender<F> {
+    /// A sender that connects at once.
+    #[must_use]
+    pub fn new(now: Instant, config: SenderConfig, announcement: Announcement) -> Self {
+        let mut sender = Self {
+            config,
+            announcement,
+            next_conn: 0,
+            conn: None,
+            since: None,
+            decoder: Decoder::new(LIMITS),
+            words: Outbox::default(),
+            flights: VecDeque::new(),
+            sent: 0,
+            answers: VecDeque::new(),
+            transfer: None,
+            is_answering: false,
+            moved: now,
+            now,
+            actions: VecDeque::new(),
+            is_announced: false,
+            events: VecDeque::new(),
+            end: End::No,
+            stats: SenderStats::default(),
+        };
+        sender.connect(Duration::ZERO);
+        sender
+    }
+
+    /// Another publisher has taken over, or the stream has another shape: what the next HELLO says. Frames say it themselves.
+    pub fn announce(&mut self, announcement: Announcement) {
+        self.announcement = announcement;
+    }
+
+    /// Whether another frame may be given.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.end == End::No
+            && self.flights.len() < self.config.window.max(1)
+            && (self.config.strict || self.is_connected())
+    }
+
+    /// How many frames are on their way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Whether the receiver is there.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Sends a frame, after those that were given before. The valid bytes are those of `frame`, whatever the words say, and the
+    /// time before sending is what has passed by then.
+    ///
+    /// # Errors
+    /// Gives the frame back if there is no [room](Self::has_room).
+    pub fn send(&mut self, now: Instant, info: FrameInfo, frame: F) -> Result<(), F> {
+        self.now = now;
+        if !self.has_room() {
+            return Err(frame);
+        }
+        if self.flights.is_empty() {
+            self.moved = now;
+        }
+        self.flights.push_back(Flight { info: sized(info, &frame), frame, began: None });
+        self.go_on();
+        Ok(())
+    }
+
+    /// Answers the oldest request for a frame.
+    pub fn answer(&mut self, now: Instant, seq: Option<u64>, answer: Answer<F>) {
+        self.now = now;
+        if self.since.is_none() {
+            return;
+        }
+        let request = FETCH | seq.unwrap_or(0);
+        match answer {
+            Answer::Frame(info, frame) => {
+                self.answers.push_back(Reply { info: sized(info, &frame), request, frame });
+            }
+            Answer::No(why) => {
+                let id = SnapshotId {
+                    model_id: self.announcement.meta.format.0,
+                    session: 0,
+                    request,
+                    token_hash: 0,
+                    token_count: 0,
+                    layer_start: 0,
+                    layer_end: 0,
+                };
+                let begin = Begin { id, payload_bytes: 0, status: 1, tokens: Vec::new(), message: why };
+                self.words.push(|out| Message::Begin(begin).encode(out));
+            }
+        }
+        self.go_on();
+    }
+
+    /// Takes no more frames, and ends when those that are on their way have arrived, or after `patience`.
+    pub fn finish(&mut self, now: Instant, patience: Duration) {
+        if self.end == End::No {
+            self.now = now;
+            self.end = End::At(now + patience);
+            self.go_on();
+        }
+    }
+
+    /// Whether it is over: finished or refused.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.end == End::Over
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub const fn stats(&self) -> SenderStats {
+        self.stats
+    }
+
+    fn connect(&mut self, delay: Duration) {
+        let conn = ConnId::new(self.next_conn);
+        self.next_conn += 1;
+        self.conn = Some(conn);
+        self.actions.push_back(Action::Connect { conn, address: self.config.to.clone(), delay });
+    }
+
+    fn is(&self, conn: ConnId) -> bool {
+        self.conn == Some(conn)
+    }
+
+    /// Begins the next thing to be sent, if nothing is being sent, and ends if there is nothing left to do.
+    fn go_on(&mut self) {
+        if self.since.is_some() && self.transfer.is_none() && self.words.poll_transmit().is_none() {
+            if let Some(Reply { info, request, frame }) = self.answers.front() {
+                self.transfer = Some(Transfer::new(info.begin(*request), frame.bytes().len(), true));
+                self.is_answering = true;
+            } else if let Some(Flight { info, frame, began }) = self.flights.get_mut(self.sent) {
+                self.stats.resent += u64::from(began.is_some());
+                *began = Some(self.now);
+                info.before_ns = since_stamp(self.now, info);
+                self.transfer = Some(Transfer::new(info.begin(info.seq), frame.bytes().len(), false));
+                self.is_answering = false;
+            }
+        }
+        if self.has_bytes() {
+            if let Some(conn) = self.conn.filter(|_| !self.is_announced) {
+                self.is_announced = true;
+                self.actions.push_back(Action::Transmit(conn));
+            }
+        } else if let End::At(_) = self.end
+            && self.flights.is_empty()
+            && self.answers.is_empty()
+        {
+            self.over();
+        }
+    }
+
+    /// Whether there is something to send, on the connection that there is.
+    fn has_bytes(&self) -> bool {
+        self.since.is_some() && (self.transfer.is_some() || self.words.poll_transmit().is_some())
+    }
+
+    /// Whether the receiver has to do something, or the socket.
+    fn is_waiting(&self) -> bool {
+        self.has_bytes() || (self.since.is_some() && !self.flights.is_empty())
+    }
+
+    fn over(&mut self) {
+        self.end = End::Over;
+        self.since = None;
+        if let Some(conn) = self.conn.take() {
+            self.actions.push_back(Action::Close(conn));
+        }
+        self.give_up();
+        self.answers.clear();
+        self.transfer = None;
+    }
+
+    fn give_up(&mut self) {
+        for Flight { info, .. } in self.flights.drain(..) {
+            self.stats.given_up += 1;
+            self.events.push_back(SenderEvent::GivenUp { seq: info.seq });
+        }
+        self.sent = 0;
+    }
+
+    /// The connection is no more.
+    fn lost(&mut self, fault: Option<LinkFault>) {
+        let was_connected = self.since.take().is_some();
+        self.conn = None;
+        self.is_announced = false;
+        self.decoder = Decoder::new(LIMITS);
+        self.words = Outbox::default();
+        self.transfer = None;
+        self.answers.clear();
+        self.sent = 0;
+        if was_connected {
+            self.stats.lost_connections += 1;
+            self.events.push_back(SenderEvent::Lost { fault });
+        }
+        if !self.config.strict {
+            self.give_up();
+        }
+        if let End::At(_) = self.end
+            && self.flights.is_empty()
+        {
+            self.end = End::Over;
+            return;
+        }
+        // The driver's pauses begin anew with each connection that was made.
+        self.connect(PAUSE);
+    }
+
+    /// Ends the connection.
+    fn close(&mut self, fault: LinkFault) {
+        if let Some(conn) = self.conn {
+            self.actions.push_back(Action::Close(conn));
+        }
+        self.lost(Some(fault));
+    }
+
+    fn message(&mut self, message: Message) -> Result<(), LinkFault> {
+        match message {
+            Message::Done(done) => {
+                let first = self.flights.front().filter(|_| self.sent > 0);
+                let expected = first.map(|flight| flight.info.seq);
+                if expected != Some(done.request) {
+                    let (found, expected) = (done.request, expected.unwrap_or(0));
+                    return Err(LinkFault::OtherFrame { found, expected });
+                }
+                let Some(Flight { info, began, .. }) = self.flights.pop_front() else { return Ok(()) };
+                self.sent -= 1;
+                self.moved = self.now;
+                let fate = Fate::read(done);
+                match fate {
+                    Fate::Published(_) | Fate::Had => {
+                        self.stats.delivered += 1;
+                        self.stats.bytes += info.written_bytes;
+                    }
+                    _ => self.stats.refused += 1,
+                }
+                let round_trip = self.now.saturating_since(began.unwrap_or(self.now));
+                self.events.push_back(SenderEvent::Done { seq: info.seq, fate, info, round_trip });
+                Ok(())
+            }
+            Message::SaveRequest(id) if id.request & FETCH != 0 && self.answers.len() < MAX_ANSWERS => {
+                let seq = Some(id.request & !FETCH).filter(|seq| *seq != 0);
+                self.events.push_back(SenderEvent::Wanted { seq });
+                Ok(())
+            }
+            Message::Error(text) => {
+                self.events.push_back(SenderEvent::Refused(text));
+                self.over();
+                Ok(())
+            }
+            other => Err(LinkFault::Unexpected(other.kind())),
+        }
+    }
+}
+
+impl<F: Payload> Machine for Sender<F> {
+    type Event = SenderEvent;
+
+    /// It listens nowhere.
+    fn handle_accepted(&mut self, _now: Instant, _listener: usize) -> Option<ConnId> {
+        None
+    }
+
+    fn handle_connected(&mut self, now: Instant, conn: ConnId) {
+        self.now = now;
+        if !self.is(conn) || self.since.is_some() {
+            return;
+        }
+        self.since = Some(now);
+        self.moved = now;
+        let hello = self.announcement.hello();
+        self.words.push(|out| Message::Hello(hello).encode(out));
+        self.events.push_back(SenderEvent::Connected);
+        self.go_on();
+    }
+
+    fn handle_bytes(&mut self, now: Instant, conn: ConnId, mut bytes: &[u8]) {
+        self.now = now;
+        while !bytes.is_empty() && self.is(conn) {
+            let result = match self.decoder.next(&mut bytes) {
+                Ok(None) if self.decoder.data_left() > 0 => Err(LinkFault::Unexpected(FrameType::CHUNK)),
+                Ok(None) => return,
+                Ok(Some(Decoded::Message(message))) => self.message(message),
+                Ok(Some(Decoded::Unknown(header))) => Err(LinkFault::Unexpected(header.kind)),
+                Err(error) => Err(error.into()),
+            };
+            match result {
+                Ok(()) => self.go_on(),
+                Err(fault) => self.close(fault),
+            }
+        }
+    }
+
+    fn handle_eof(&mut self, now: Instant, conn: ConnId) {
+        self.now = now;
+        if self.is(conn) {
+            self.lost(None);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        if let End::At(end) = self.end
+            && end <= now
+        {
+            self.over();
+        }
+        if self.is_waiting() && self.moved + self.config.stall <= now {
+            self.close(LinkFault::Stalled(self.config.stall));
+        }
+    }
+
+    fn poll_action(&mut self) -> Option<Action> {
+        let action = self.actions.pop_front()?;
+        if matches!(action, Action::Transmit(_)) {
+            self.is_announced = false;
+        }
+        Some(action)
+    }
+
+    fn poll_transmit(&self, conn: ConnId) -> Option<&[u8]> {
+        let mut parts: [&[u8]; 1] = [&[]];
+        let n = self.poll_transmit_vectored(conn, &mut parts);
+        parts.into_iter().take(n).next()
+    }
+
+    fn poll_transmit_vectored<'a>(&'a self, conn: ConnId, parts: &mut [&'a [u8]]) -> usize {
+        if !self.is(conn) || self.since.is_none() {
+            return 0;
+        }
+        let Some(transfer) = &self.transfer else {
+            return match (parts.first_mut(), self.words.poll_transmit()) {
+                (Some(part), Some(words)) => {
+                    *part = words;
+                    1
+                }
+                _ => 0,
+            };
+        };
+        transfer.parts(self.current().map_or(&[], Payload::bytes), parts)
+    }
+
+    fn transmitted(&mut self, conn: ConnId, n: usize) {
+        if !self.is(conn) || n == 0 {
+            return;
+        }
+        self.moved = self.now;
+        let Some(mut transfer) = self.transfer.take() else {
+            self.words.transmitted(n);
+            self.go_on();
+            return;
+        };
+        if !transfer.sent(n, || self.current().is_some_and(Payload::is_intact)) {
+            self.transfer = Some(transfer);
+            return;
+        }
+        if self.is_answering {
+            self.answers.pop_front();
+            self.stats.answered += 1;
+        } else {
+            self.sent += 1;
+        }
+        self.go_on();
+    }
+
+    fn poll_event(&mut self) -> Option<SenderEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let end = match self.end {
+            End::At(end) => Some(end),
+            _ => None,
+        };
+        let stall = self.is_waiting().then(|| self.moved + self.config.stall);
+        end.into_iter().chain(stall).min()
+    }
+}
+
+impl<F> Sender<F> {
+    /// The frame that is being sent.
+    fn current(&self) -> Option<&F> {
+        if self.is_answering {
+            self.answers.front().map(|reply| &reply.frame)
+        } else {
+            self.flights.get(self.sent).map(|flight| &flight.frame)
+        }
+    }
+}
+
+/// The words about a frame with these bytes.
+fn sized<F: Payload>(info: FrameInfo, frame: &F) -> FrameInfo {
+    FrameInfo { written_bytes: u64::try_from(frame.bytes().len()).unwrap_or(u64::MAX), ..info }
+}
+
+/// Nanoseconds since the time stamp, if it can be of this clock.
+fn since_stamp(now: Instant, info: &FrameInfo) -> u64 {
+    let since = now.as_nanos().saturating_sub(info.pts_ns);
+    u64::try_from(since).ok().filter(|since| info.pts_ns > 0 && *since < OTHER_CLOCK_NS).unwrap_or(0)
+}
+
+/// Before it connects again after a connection was lost.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Requests for frames that may wait.
+const MAX_ANSWERS: usize = 16;
+/// A time stamp that is further away is of another clock.
+const OTHER_CLOCK_NS: u64 = 3_600_000_000_000;
