@@ -36,6 +36,7 @@
 //! | shutdown | roster: `shutdown_flag` Release, after the last commit | reader: `shutdown_flag` Acquire, then `global_seq` | D-30 |
 
 mod backlog;
+mod claim;
 mod frame;
 mod members;
 mod reader;
@@ -44,10 +45,11 @@ mod seq;
 mod stall;
 mod writer;
 
+pub use claim::{Claim, Committed, Ticket};
 pub use frame::{Frame, FrameLost};
 pub use members::{Accusation, Members};
 pub use reader::RingReader;
 pub use seat::{Outside, Seat, Standing, Testimony};
 pub use seq::Seq;
-pub use stall::{StallClock, Stalled};
-pub use writer::{Claim, Committed, RingWriter, Ticket};
+pub use stall::{ClaimAsError, StallClock, Stalled};
+pub use writer::RingWriter;

@@ -233,9 +233,11 @@ impl<R: Region, O: Outside> RingReader<R, O> {
     fn skip(&self, first_missed: u64, seq: u64) {
         if self.seat.plain {
             // Such a publisher may wait for every bit (D-5).
-            let oldest = (seq + 1).saturating_sub(self.seat.ring_size.get().into());
-            for skipped in first_missed.max(oldest)..seq {
-                self.seat.set_ack_bit(slot_of(skipped, self.seat.ring_size), skipped);
+            for slot in 0..self.seat.ring_size.get().into() {
+                let skipped = self.seat.region.slot(slot).seq.load(Acquire);
+                if (first_missed..seq).contains(&skipped) {
+                    self.seat.set_ack_bit(slot, skipped);
+                }
             }
         } else if self.seat.leases() || self.holds_only_one() {
             self.seat.note_done(seq - 1);

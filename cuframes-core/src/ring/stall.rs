@@ -1,29 +1,32 @@
-//! A writer that can't go on: [`Stalled`] says who it waits for, [`StallClock`] how long each of them may take.
+//! A writer that can't go on: [`Stalled`] says who it waits for, [`StallClock`] how long each of them may take; and
+//! [`ClaimAsError`], for a number that can't be had.
 
 use core::fmt;
 use core::time::Duration;
 
 use super::members::{Accusation, Members};
+use super::seq::Seq;
 use crate::config::{SubscriberBit, Timeouts};
 use crate::shm::Word;
-use crate::shm::layout::SUBSCRIBERS;
+use crate::shm::layout::{INVALID_SEQ, SUBSCRIBERS};
 use crate::time::Instant;
 
 /// Why `claim` found no slot, and who is in the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stalled {
-    /// Bit per subscriber that has not acknowledged the frame (STRICT_WAIT).
+    /// Bit per subscriber that has not acknowledged the frame (STRICT_WAIT). Where numbers were left out, others may be asked
+    /// for later frames, when these have read the earlier ones.
     pub waiting_for_acks: u64,
-    /// Bit per subscriber that holds a lease: of the one slot under STRICT_WAIT, of any slot under DROP_OLDEST.
+    /// Bit per subscriber that holds a lease: of the one slot under STRICT_WAIT or for a given number, otherwise of any slot.
     pub waiting_for_leases: u64,
     /// Frames that were claimed and are not published yet are in the way: nobody but ourselves can end that.
     pub unfinished: bool,
-    /// The frame that would be overwritten (STRICT_WAIT), or 0 where every slot is leased (DROP_OLDEST).
+    /// The frame that is not acknowledged or not given back (STRICT_WAIT), or 0 where slots are leased (DROP_OLDEST).
     pub(super) seq: u64,
 }
 
 impl Stalled {
-    /// A DROP_OLDEST writer finds every slot leased, by these.
+    /// A DROP_OLDEST writer finds every slot that it may take leased, by these.
     pub(super) const fn on_leases(leases: u64) -> Self {
         Self { waiting_for_acks: 0, waiting_for_leases: leases, unfinished: false, seq: 0 }
     }
@@ -39,10 +42,20 @@ impl Stalled {
     /// Nobody is in the way, but this process has no ring to claim in: it was forked from the one that has (P-20).
     pub const FORKED: Self = Self::on_leases(0);
 
+    /// Nobody is in the way, but the greatest number is used, and there is none after it. It does not end: the stream does.
+    pub const NO_NUMBER: Self = Self { seq: INVALID_SEQ, ..Self::on_leases(0) };
+
     /// Bit per subscriber that is in the way.
     #[must_use]
     pub const fn bits(&self) -> u64 {
         self.waiting_for_acks | self.waiting_for_leases
+    }
+
+    /// The frame that those in the way are to acknowledge or give back (STRICT_WAIT): the oldest, if they have several to read
+    /// first. `None` where any of several frames would do.
+    #[must_use]
+    pub const fn frame(&self) -> Option<Seq> {
+        Seq::new(self.seq)
     }
 }
 
@@ -50,6 +63,9 @@ impl fmt::Display for Stalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::FORKED {
             return f.write_str("the ring belongs to the process that this one was forked from");
+        }
+        if *self == Self::NO_NUMBER {
+            return f.write_str("the greatest number is used: publish a new stream");
         }
         let mut separator = "the ring is full: ";
         if self.unfinished {
@@ -70,11 +86,41 @@ impl fmt::Display for Stalled {
 
 impl core::error::Error for Stalled {}
 
+/// Why a given number can't be claimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ClaimAsError {
+    /// Its slot can't be taken now. It can be later.
+    Stalled(Stalled),
+    /// Numbers only grow, and it is not above the newest one.
+    Passed {
+        /// The newest number that is published or claimed.
+        newest: u64,
+    },
+}
+
+impl From<Stalled> for ClaimAsError {
+    fn from(stalled: Stalled) -> Self {
+        Self::Stalled(stalled)
+    }
+}
+
+impl fmt::Display for ClaimAsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stalled(stalled) => stalled.fmt(f),
+            Self::Passed { newest } => write!(f, "the number is not above the newest one, {newest}"),
+        }
+    }
+}
+
+impl core::error::Error for ClaimAsError {}
+
 /// Times how long each subscriber has kept the writer waiting (D-31), by the publisher's clock alone (D-8).
 ///
 /// The clock of a subscriber starts when a claim first finds it in the way of a frame, and starts again for the next
 /// frame: one that is slow but moves on is never evicted. For one frame it does not start twice, however often somebody
-/// lets it look as if the subscriber was out of the way.
+/// lets it look as if the subscriber was out of the way, and whatever numbers are claimed in vain meanwhile.
 ///
 /// One frame waits for twice the longer deadline at most: time for somebody who acknowledges late and then holds a lease.
 /// From then on whoever is in the way is accused at once, so that a region in which others are named one after the other
@@ -83,7 +129,7 @@ impl core::error::Error for Stalled {}
 pub struct StallClock {
     consumer_ack: Duration,
     lease: Duration,
-    /// The frame that the clocks are about.
+    /// The frame that the clocks are about: until a claim succeeds it only grows, because frames that were read stay read.
     seq: u64,
     /// When it was first waited for, if it is.
     start: Option<Instant>,
@@ -117,7 +163,7 @@ impl StallClock {
 
     /// A claim failed at `now`. Accuses whoever is over its deadline, and returns whether somebody is.
     pub fn stalled<W: Word>(&mut self, now: Instant, stalled: &Stalled, members: &Members<W>) -> bool {
-        if self.seq != stalled.seq {
+        if self.start.is_none() || stalled.seq > self.seq {
             self.clear();
             self.seq = stalled.seq;
         }

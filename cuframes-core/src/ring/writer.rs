@@ -4,12 +4,14 @@
 //! allocation, no system call. The numbers I1 to I7 and the SYNC POINTs are explained in [the module](super).
 
 use alloc::sync::Arc;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::backlog::{Backlog, Stamp};
+use super::claim::{Claim, Committed, Ticket};
 use super::members::Members;
 use super::seq::{Seq, slot_of};
-use super::stall::Stalled;
+use super::stall::{ClaimAsError, Stalled};
 use crate::config::{Policy, RingSize, SubscriberBit};
 use crate::shm::layout::{INVALID_SEQ, SLOTS, restore};
 use crate::shm::{Region, Word};
@@ -60,11 +62,12 @@ impl<R: Region> RingWriter<R> {
 
     /// Takes a slot for the next frame and makes it invalid, so that no reader takes what is written there for a frame.
     ///
-    /// DROP_OLDEST overwrites the oldest frame that nobody holds a lease of; each leased slot costs one number, which
-    /// readers see as a gap. STRICT_WAIT takes the oldest frame's slot and no other (D-6).
+    /// DROP_OLDEST takes the first slot that nobody holds a lease of, from that of the next number on; each leased slot costs
+    /// one number, which readers see as a gap. STRICT_WAIT takes the slot of the next number and no other (D-6).
     ///
     /// # Errors
-    /// [`Stalled`] names who must acknowledge or release first; nothing has changed then.
+    /// [`Stalled`] names who must acknowledge or release first; nothing has changed then. After the last number there is, it
+    /// is [`Stalled::NO_NUMBER`] for ever.
     #[inline]
     pub fn claim(&mut self) -> Result<Claim<'_, R>, Stalled> {
         self.claim_or(|_, stalled| Err(stalled))
@@ -80,20 +83,49 @@ impl<R: Region> RingWriter<R> {
         mut wait: impl FnMut(&mut Self, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_, R>, E> {
         loop {
-            match self.take() {
-                Ok((seq, slot)) => {
-                    // Said of a writer that is awake, by somebody else, it would cost each release a system call.
-                    if self.parked || self.region.header().publisher_parked.load(Relaxed) != 0 {
-                        self.unpark();
-                    }
-                    return Ok(Claim { writer: self, ticket: Ticket { seq, slot } });
-                }
-                Err(stalled) => {
-                    self.restore();
-                    wait(self, stalled)?;
-                }
+            match self.take_one_of(self.next_numbers()) {
+                Ok(ticket) => return Ok(Claim::new(self, ticket)),
+                Err(stalled) => wait(self, stalled)?,
             }
         }
+    }
+
+    /// Takes the slot of frame number `seq`, for a frame that had its number before it came here. The numbers between the
+    /// newest one and this stay unused: readers see them as a gap, as where a slot was leased.
+    ///
+    /// It is this slot or none, under DROP_OLDEST, too. So whoever keeps the newest frame until the next one comes is in the
+    /// way of a number that lies a multiple of `ring_size` above it, as it is of every one in a ring of one slot.
+    ///
+    /// A claim that waits is this one again and again, after [`park`](Self::park).
+    ///
+    /// # Errors
+    /// [`ClaimAsError::Passed`] if a number that is no smaller is published or claimed, and [`ClaimAsError::Stalled`] as
+    /// [`claim`](Self::claim). Nothing has changed then.
+    pub fn claim_as(&mut self, seq: Seq) -> Result<Claim<'_, R>, ClaimAsError> {
+        let newest = self.newest_claimed();
+        if seq.get() <= newest {
+            return Err(ClaimAsError::Passed { newest });
+        }
+        let ticket = self.take_one_of(only(seq))?;
+        Ok(Claim::new(self, ticket))
+    }
+
+    /// As [`Claim::commit`].
+    #[inline]
+    pub(super) fn commit_claimed(&mut self, ticket: Ticket, pts_ns: i64, written_bytes: u64) -> Committed {
+        let Ticket { seq, slot } = ticket;
+        if self.backlog.is_empty() {
+            self.publish(seq, slot, Stamp { pts_ns, written_bytes });
+            return self.published(seq, 1);
+        }
+        self.backlog.claim(seq, self.ring_size);
+        self.commit(ticket, pts_ns, written_bytes)
+    }
+
+    /// As [`Claim::detach`].
+    #[inline]
+    pub(super) fn detach(&mut self, ticket: &Ticket) {
+        self.backlog.claim(ticket.seq, self.ring_size);
     }
 
     /// Commits a frame that was [detached](Claim::detach), as [`Claim::commit`] does. It is published as soon as every frame
@@ -139,34 +171,17 @@ impl<R: Region> RingWriter<R> {
         self.parked
     }
 
-    /// Who is in the way of the next claim, if somebody is; changes nothing.
+    /// Who is in the way of the next [`claim`](Self::claim), if somebody is; changes nothing.
     #[must_use]
     pub fn stalled(&self) -> Option<Stalled> {
-        let leases = |slot| self.leases(slot);
-        let next = self.next();
-        if self.policy == Policy::STRICT_WAIT {
-            let slot = slot_of(next, self.ring_size);
-            if self.backlog.holds(slot) {
-                return Some(Stalled::UNFINISHED);
-            }
-            let seq = self.held(slot);
-            let waiting_for_acks =
-                if seq == INVALID_SEQ { 0 } else { self.members.not_done(&self.region, slot, seq) };
-            let stalled = Stalled::on_frame(seq, waiting_for_acks, leases(slot));
-            return (stalled.bits() != 0).then_some(stalled);
-        }
-        let mut stalled = Stalled::on_leases(0);
-        for slot in 0..self.ring_size.get().into() {
-            if self.backlog.holds(slot) {
-                stalled.unfinished = true;
-                continue;
-            }
-            match leases(slot) {
-                0 => return None,
-                holders => stalled.waiting_for_leases |= holders,
-            }
-        }
-        Some(stalled)
+        self.in_the_way(self.next_numbers())
+    }
+
+    /// Who is in the way of [`claim_as`](Self::claim_as) with this number, if somebody is; changes nothing. Nobody is if the
+    /// number is passed.
+    #[must_use]
+    pub fn stalled_as(&self, seq: Seq) -> Option<Stalled> {
+        if seq.get() <= self.newest_claimed() { None } else { self.in_the_way(only(seq)) }
     }
 
     /// The newest published number, 0 before the first.
@@ -197,22 +212,50 @@ impl<R: Region> RingWriter<R> {
         self.region.header().publisher_parked.store(0, Relaxed);
     }
 
-    /// The lowest number that is neither published nor claimed, nor below one that is.
+    /// The newest number that is published or claimed, 0 before the first.
     #[inline]
-    fn next(&self) -> u64 {
-        1 + self.backlog.newest().unwrap_or(self.newest)
+    fn newest_claimed(&self) -> u64 {
+        self.backlog.newest().unwrap_or(self.newest)
+    }
+
+    /// The numbers that the next claim may take; there is none after the last one.
+    #[inline]
+    fn next_numbers(&self) -> Range<u64> {
+        let next = 1 + self.newest_claimed();
+        // STRICT_WAIT takes the first one only.
+        next..next.saturating_add(self.ring_size.get().into())
+    }
+
+    /// Takes the slot of one of `numbers`.
+    #[inline]
+    fn take_one_of(&mut self, numbers: Range<u64>) -> Result<Ticket, Stalled> {
+        match self.take(numbers) {
+            Ok((seq, slot)) => {
+                // Said of a writer that is awake, by somebody else, it would cost each release a system call.
+                if self.parked || self.region.header().publisher_parked.load(Relaxed) != 0 {
+                    self.unpark();
+                }
+                Ok(Ticket { seq, slot })
+            }
+            Err(stalled) => {
+                self.restore();
+                Err(stalled)
+            }
+        }
     }
 
     /// The number and the slot of the next frame; the slot is invalid then.
     #[inline]
-    fn take(&mut self) -> Result<(u64, usize), Stalled> {
-        let next = self.next();
+    fn take(&mut self, numbers: Range<u64>) -> Result<(u64, usize), Stalled> {
+        if numbers.is_empty() {
+            return Err(Stalled::NO_NUMBER);
+        }
         if self.policy == Policy::STRICT_WAIT {
-            let slot = slot_of(next, self.ring_size);
-            return self.take_when_done(slot).map(|()| (next, slot));
+            let slot = slot_of(numbers.start, self.ring_size);
+            return self.take_when_done(slot).map(|()| (numbers.start, slot));
         }
         let mut stalled = Stalled::on_leases(0);
-        for seq in (next..).take(self.ring_size.get().into()) {
+        for seq in numbers {
             let slot = slot_of(seq, self.ring_size);
             if self.backlog.holds(slot) {
                 stalled.unfinished = true;
@@ -228,18 +271,65 @@ impl<R: Region> RingWriter<R> {
 
     /// STRICT_WAIT: takes `slot` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
     fn take_when_done(&mut self, slot: usize) -> Result<(), Stalled> {
-        if self.backlog.holds(slot) {
-            return Err(Stalled::UNFINISHED);
+        self.not_done(slot).map_or(Ok(()), Err)?;
+        self.invalidate(slot).map_err(|leases| Stalled::on_frame(self.frame_in(slot), 0, leases))
+    }
+
+    /// As [`take`](Self::take), but only says who is in the way.
+    fn in_the_way(&self, numbers: Range<u64>) -> Option<Stalled> {
+        if numbers.is_empty() {
+            return Some(Stalled::NO_NUMBER);
         }
-        let seq = self.held(slot);
-        if seq != INVALID_SEQ {
-            let acks = self.members.not_done(&self.region, slot, seq);
-            if acks != 0 {
-                // Whose time runs, too, while others are waited for.
-                return Err(Stalled::on_frame(seq, acks, self.leases(slot)));
+        if self.policy == Policy::STRICT_WAIT {
+            let slot = slot_of(numbers.start, self.ring_size);
+            let leased = Stalled::on_frame(self.frame_in(slot), 0, self.leases(slot));
+            return self.not_done(slot).or_else(|| (leased.bits() != 0).then_some(leased));
+        }
+        let mut stalled = Stalled::on_leases(0);
+        for seq in numbers {
+            let slot = slot_of(seq, self.ring_size);
+            if self.backlog.holds(slot) {
+                stalled.unfinished = true;
+                continue;
+            }
+            match self.leases(slot) {
+                0 => return None,
+                holders => stalled.waiting_for_leases |= holders,
             }
         }
-        self.invalidate(slot).map_err(|leases| Stalled::on_frame(seq, 0, leases))
+        Some(stalled)
+    }
+
+    /// STRICT_WAIT: why `slot` may not be taken yet, but for leases (I4).
+    fn not_done(&self, slot: usize) -> Option<Stalled> {
+        if self.backlog.holds(slot) {
+            return Some(Stalled::UNFINISHED);
+        }
+        let seq = self.held(slot);
+        if seq == INVALID_SEQ {
+            return None;
+        }
+        let acks = self.members.not_done(&self.region, slot, seq);
+        (acks != 0).then(|| {
+            let (seq, acks) = self.furthest_behind(seq, acks);
+            // Whose time runs, too, while others are waited for.
+            Stalled::on_frame(seq, acks, self.leases(slot))
+        })
+    }
+
+    /// Of those in `waiting`, who are not done with frame `seq`, the ones that are furthest behind, and their oldest frame. Where
+    /// numbers were left out that may be another one than `seq`, and it has to be read first: who reads a frame in time must
+    /// not be asked for several at once.
+    #[cold]
+    fn furthest_behind(&self, seq: u64, waiting: u64) -> (u64, u64) {
+        let older = (0..self.ring_size.get().into())
+            .filter(|slot| self.held(*slot) <= seq)
+            .map(|slot| {
+                (self.held(slot), waiting & self.members.not_done(&self.region, slot, self.held(slot)))
+            })
+            .filter(|(_, bits)| *bits != 0);
+        // Who acknowledged meanwhile is found to be out of the way by the next claim.
+        older.min().unwrap_or((seq, waiting))
     }
 
     /// Publishes what is complete and has nothing before it; `seq` is the frame that made it so.
@@ -282,6 +372,14 @@ impl<R: Region> RingWriter<R> {
         // Readers have written what the next claim looks at. It comes while nobody waits for it.
         self.region.prefetch_lease(slot_of(seq + 1, self.ring_size));
         Committed { seq: Seq::new(seq).unwrap_or(Seq::FIRST), frames, wake }
+    }
+
+    /// The frame in `slot`, 0 for none.
+    const fn frame_in(&self, slot: usize) -> u64 {
+        match self.held(slot) {
+            INVALID_SEQ => 0,
+            seq => seq,
+        }
     }
 
     /// The live subscribers that hold a lease of `slot` at this moment.
@@ -354,82 +452,7 @@ impl<R: Region> RingWriter<R> {
     }
 }
 
-/// A slot that is being written. Dropping it leaves the slot invalid and the number unused.
-#[derive(Debug)]
-#[must_use = "a claim that is not committed publishes nothing"]
-pub struct Claim<'a, R: Region> {
-    writer: &'a mut RingWriter<R>,
-    ticket: Ticket,
-}
-
-impl<R: Region> Claim<'_, R> {
-    /// The number the frame will have.
-    #[must_use]
-    pub fn seq(&self) -> Seq {
-        self.ticket.seq()
-    }
-
-    /// The slot to write, 0 to `ring_size - 1`.
-    #[must_use]
-    pub const fn slot(&self) -> usize {
-        self.ticket.slot()
-    }
-
-    /// Publishes the frame: `pts_ns` in nanoseconds, `written_bytes` of it valid (D-35). If frames that were claimed before
-    /// it are [detached](Self::detach) and not committed yet, it is published after them.
-    #[inline]
-    pub fn commit(self, pts_ns: i64, written_bytes: u64) -> Committed {
-        let Self { writer, ticket } = self;
-        let Ticket { seq, slot } = ticket;
-        if writer.backlog.is_empty() {
-            writer.publish(seq, slot, Stamp { pts_ns, written_bytes });
-            return writer.published(seq, 1);
-        }
-        writer.backlog.claim(seq, writer.ring_size);
-        writer.commit(ticket, pts_ns, written_bytes)
-    }
-
-    /// Keeps the slot, and lets go of the writer: for a frame that is complete later, as one is that a GPU writes. Several
-    /// may be on their way; they are published in the order of their numbers, whichever is complete first.
-    #[inline]
-    pub fn detach(self) -> Ticket {
-        let Self { writer, ticket } = self;
-        writer.backlog.claim(ticket.seq, writer.ring_size);
-        ticket
-    }
-}
-
-/// A slot that is being written while its writer does something else. It goes to [`RingWriter::commit`] or
-/// [`RingWriter::cancel`] of that writer; if it is lost, so is its slot, and nothing claimed after it is ever published.
-#[derive(PartialEq, Eq, Debug)]
-#[must_use = "a ticket that is neither committed nor cancelled blocks the ring"]
-pub struct Ticket {
-    seq: u64,
-    slot: usize,
-}
-
-impl Ticket {
-    /// The number the frame will have.
-    #[must_use]
-    pub fn seq(&self) -> Seq {
-        Seq::new(self.seq).unwrap_or(Seq::FIRST)
-    }
-
-    /// The slot to write, 0 to `ring_size - 1`.
-    #[must_use]
-    pub const fn slot(&self) -> usize {
-        self.slot
-    }
-}
-
-/// A frame that was committed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "the sleepers have to be woken"]
-pub struct Committed {
-    /// Its number.
-    pub seq: Seq,
-    /// How many frames were published: 0 while one before it is not complete, and more than 1 when it was waited for.
-    pub frames: u32,
-    /// Bit per subscriber whose eventfd has to be written.
-    pub wake: u64,
+/// The one number that a claim may take. It is at most `u64::MAX - 1`.
+const fn only(seq: Seq) -> Range<u64> {
+    seq.get()..seq.get() + 1
 }
