@@ -1,0 +1,315 @@
+//! [`Courier`]: the frames of a stream on their way to another host.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use cuframes_bridge::stream::{Announcement, Answer, FrameInfo, Sender, SenderEvent, SenderStats};
+use cuframes_core::gpu::Import;
+use cuframes_core::{Instant, Policy};
+use mio::{Registry, Token};
+
+use super::parcel::{Copier, Note, Parcel};
+use crate::error::Error;
+use crate::frame::Frame;
+use crate::net::{Carrier, Driver, Plain};
+use crate::pollable::{EventSource, Turn};
+use crate::subscriber::Subscriber;
+
+/// What a sender of frames tells.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CourierEvent {
+    /// What happens on the link. Requests for single frames are answered already when they are told here.
+    Link(SenderEvent),
+    /// A frame could not be read, and is left out.
+    Unread(Error),
+    /// No more frames come. Those that were taken are still sent.
+    Ended(Error),
+}
+
+/// A stream and the link that its frames go over: an [`EventSource`].
+pub struct Courier<B: Import<Fd = OwnedFd>, C: Carrier = Plain> {
+    driver: Driver<Sender<Parcel<B>>, C>,
+    /// Until the stream has ended.
+    subscriber: Option<Subscriber<B>>,
+    copier: Copier<B>,
+    strict: bool,
+    /// Frames are sent when they are asked for only.
+    on_demand: bool,
+    /// How many frames to take.
+    limit: u64,
+    /// How long what is on its way may take at the end.
+    patience: Duration,
+    taken: u64,
+    lost: u64,
+    /// The publisher that the last frame was of, and the number of that.
+    last: (u64, u64),
+    /// Those that may be on their way still, with their words.
+    notes: VecDeque<(FrameInfo, Note<B>)>,
+    events: VecDeque<CourierEvent>,
+    /// There may be more to take, for which nobody rings.
+    again: bool,
+    /// The first token.
+    first: usize,
+}
+
+impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
+    pub(super) fn new(
+        driver: Driver<Sender<Parcel<B>>, C>,
+        subscriber: Subscriber<B>,
+        copier: Copier<B>,
+        (strict, on_demand): (bool, bool),
+        (limit, patience): (u64, Duration),
+    ) -> Self {
+        Self {
+            driver,
+            subscriber: Some(subscriber),
+            copier,
+            strict,
+            on_demand,
+            limit,
+            patience,
+            taken: 0,
+            lost: 0,
+            last: (0, 0),
+            notes: VecDeque::new(),
+            events: VecDeque::new(),
+            again: true,
+            first: 0,
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<CourierEvent> {
+        self.events.pop_front()
+    }
+
+    /// Takes no more frames, and is [finished](Self::is_finished) when those that are on their way have arrived, or after
+    /// `patience`.
+    pub fn finish(&mut self, now: Instant, patience: Duration) {
+        self.subscriber = None;
+        self.driver.command(now, |sender| sender.finish(now, patience));
+        self.pump(now);
+    }
+
+    /// Whether it is over: finished, or refused by the receiver.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.driver.machine().is_finished()
+    }
+
+    /// How many frames were taken to be sent.
+    #[must_use]
+    pub const fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Frames that were published and not taken: the link was too slow, or there was none.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// What the link has done so far.
+    #[must_use]
+    pub const fn stats(&self) -> SenderStats {
+        self.driver.machine().stats()
+    }
+
+    /// Whether the receiver is there.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        self.driver.machine().is_connected()
+    }
+
+    /// The driver, for why the receiver can't be reached.
+    pub const fn driver(&self) -> &Driver<Sender<Parcel<B>>, C> {
+        &self.driver
+    }
+
+    /// Passes on what has happened, and takes frames while there is room for them.
+    fn pump(&mut self, now: Instant) {
+        self.again = (0..BUDGET).all(|_| {
+            while let Some(event) = self.driver.poll_event() {
+                if let SenderEvent::Wanted { seq } = event {
+                    let answer = self.find(seq);
+                    self.driver.command(now, |sender| sender.answer(now, seq, answer));
+                }
+                self.events.push_back(CourierEvent::Link(event));
+            }
+            self.take(now)
+        });
+    }
+
+    /// Takes a frame, if there is room for one. Answers whether there may be more.
+    fn take(&mut self, now: Instant) -> bool {
+        if self.is_finished() {
+            self.subscriber = None;
+        }
+        if !self.on_demand && !self.driver.machine().has_room() {
+            return false;
+        }
+        let Some(subscriber) = &mut self.subscriber else { return false };
+        if self.on_demand {
+            return self.look(now);
+        }
+        match subscriber.poll_next() {
+            Ok(None) => return false,
+            Ok(Some(frame)) => {
+                self.lost += frame.lost();
+                if let Some((info, parcel)) = self.pack(frame) {
+                    self.taken += 1;
+                    // There is room.
+                    let _ = self.driver.command(now, |sender| sender.send(now, info, parcel));
+                    if self.taken >= self.limit {
+                        self.finish(now, self.patience);
+                    }
+                }
+            }
+            Err(error) => self.ended(now, error),
+        }
+        true
+    }
+
+    /// Where frames are sent on demand only: looks whether the stream goes on, and which is the newest. Nobody is to wake us
+    /// for each of them.
+    fn look(&mut self, now: Instant) -> bool {
+        match self.subscriber.as_mut().map(Subscriber::try_next) {
+            Some(Ok(Some(frame))) => self.last = (frame.epoch(), frame.seq()),
+            Some(Err(error)) => self.ended(now, error),
+            _ => {}
+        }
+        false
+    }
+
+    fn ended(&mut self, now: Instant, error: Error) {
+        self.events.push_back(CourierEvent::Ended(error));
+        self.finish(now, self.patience);
+    }
+
+    /// Makes a frame ready to be sent.
+    fn pack(&mut self, frame: Frame<B>) -> Option<(FrameInfo, Parcel<B>)> {
+        let info = self.describe(&frame);
+        if self.last.0 != info.epoch {
+            self.announce(&info);
+        }
+        self.last = (info.epoch, info.seq);
+        match Parcel::new(frame, &mut self.copier) {
+            Ok(parcel) => {
+                self.notes.retain(|(_, note)| note.find().is_some());
+                self.notes.push_back((info, parcel.note()));
+                Some((info, parcel))
+            }
+            Err(error) => {
+                self.events.push_back(CourierEvent::Unread(error));
+                None
+            }
+        }
+    }
+
+    fn describe(&self, frame: &Frame<B>) -> FrameInfo {
+        let header = self.subscriber.as_ref().and_then(Subscriber::header);
+        FrameInfo {
+            epoch: frame.epoch(),
+            seq: frame.seq(),
+            meta: *frame.meta(),
+            pts_ns: frame.pts_ns(),
+            // The sender looks at the bytes.
+            written_bytes: 0,
+            policy: header.map_or(Policy::DROP_OLDEST, |header| header.policy),
+            before_ns: 0,
+        }
+    }
+
+    /// Another publisher has taken over.
+    fn announce(&mut self, info: &FrameInfo) {
+        let Some(subscriber) = &self.subscriber else { return };
+        let Some(header) = subscriber.header() else { return };
+        let announcement = Announcement {
+            key: subscriber.key().clone(),
+            meta: info.meta,
+            policy: info.policy,
+            ring_size: header.ring_size,
+            strict: self.strict,
+        };
+        self.driver.command(crate::clock::now(), |sender| sender.announce(announcement));
+    }
+
+    /// A frame that the receiver asks for.
+    fn find(&mut self, seq: Option<u64>) -> Answer<Parcel<B>> {
+        let no = |why: String| Answer::No(why);
+        let on_its_way = self.notes.iter().rev().find(|(info, _)| seq.is_none_or(|seq| seq == info.seq));
+        if let Some((info, parcel)) = on_its_way.and_then(|(info, note)| Some((*info, note.find()?))) {
+            return Answer::Frame(info, parcel);
+        }
+        let Some(subscriber) = &mut self.subscriber else { return no("the stream has ended".into()) };
+        let key = subscriber.key().clone();
+        let found = match seq {
+            Some(seq) => subscriber.frame(seq),
+            None if self.on_demand => match subscriber.try_next() {
+                Ok(None) => subscriber.frame(self.last.1),
+                newest => newest,
+            },
+            None => subscriber.frame(self.last.1),
+        };
+        match (found, seq) {
+            (Ok(Some(frame)), _) => match self.pack(frame) {
+                Some((info, parcel)) => Answer::Frame(info, parcel),
+                None => no(format!("stream {key}: the frame can't be read")),
+            },
+            (Ok(None), Some(seq)) => {
+                no(format!("stream {key}: frame {seq} is not there; it is overwritten, or not published yet"))
+            }
+            (Ok(None), None) => no(format!("stream {key}: there is no frame yet")),
+            (Err(error), _) => no(error.to_string()),
+        }
+    }
+}
+
+impl<B: Import<Fd = OwnedFd>, C: Carrier> EventSource for Courier<B, C> {
+    const TOKENS: usize = Driver::<Sender<Parcel<B>>, C>::TOKENS + Subscriber::<B>::TOKENS;
+
+    fn register(&mut self, registry: &Registry, first_token: Token) -> io::Result<()> {
+        self.first = first_token.0;
+        self.driver.register(registry, first_token)?;
+        let Some(subscriber) = &mut self.subscriber else { return Ok(()) };
+        subscriber.register(registry, Token(first_token.0 + Driver::<Sender<Parcel<B>>, C>::TOKENS))
+    }
+
+    fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
+        let turn = if token.0 < self.first + Driver::<Sender<Parcel<B>>, C>::TOKENS {
+            self.driver.handle_event(token, now)?
+        } else {
+            let heard = self.subscriber.as_mut().map(|subscriber| subscriber.handle_event(token, now));
+            heard.transpose()?.unwrap_or(Turn::Idle)
+        };
+        self.pump(now);
+        Ok(turn)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.driver.handle_timeout(now);
+        if let Some(subscriber) = &mut self.subscriber {
+            subscriber.handle_timeout(now);
+        }
+        self.pump(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let at_once = self.again.then_some(Instant::ZERO);
+        let subscriber = self.subscriber.as_ref().and_then(EventSource::poll_timeout);
+        at_once.into_iter().chain(self.driver.poll_timeout()).chain(subscriber).min()
+    }
+}
+
+impl<B: Import<Fd = OwnedFd>, C: Carrier> fmt::Debug for Courier<B, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Courier").field("taken", &self.taken).field("lost", &self.lost).finish_non_exhaustive()
+    }
+}
+
+/// Frames taken in one turn.
+const BUDGET: usize = 32;
