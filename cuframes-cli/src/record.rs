@@ -175,7 +175,7 @@ impl Recorder<'_> {
             pts_ns: frame.pts_ns(),
             written_bytes: u64::try_from(frame.len()).unwrap_or(u64::MAX),
         };
-        self.dropped += frame.lost();
+        self.dropped = self.dropped.saturating_add(frame.lost());
         buffer.clear();
         buffer.extend_from_slice(copies.look(&frame)?);
         let is_intact = frame.release().is_ok();

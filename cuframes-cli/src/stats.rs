@@ -48,7 +48,7 @@ impl Stats {
 
     /// This many frames did not arrive, or were overwritten while in use.
     pub(crate) fn lost(&mut self, frames: u64) {
-        self.counts.dropped += frames;
+        self.counts.dropped = self.counts.dropped.saturating_add(frames);
     }
 
     pub(crate) fn frames(&self) -> u64 {

@@ -9,6 +9,7 @@ use cuframes_core::ring::Ticket;
 use cuframes_core::wire::meta::Plane;
 use cuframes_core::{FrameMeta, Instant};
 
+use crate::aside::SetAside;
 use crate::clock;
 use crate::error::Error;
 use crate::held::{Held, PATIENCE};
@@ -122,6 +123,15 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
     /// or fewer for format BYTES (D-35).
     pub fn commit_with(self, pts_ns: i64, written_bytes: u64) -> u64 {
         self.commit_at(clock::recent(), pts_ns, written_bytes)
+    }
+
+    /// Lets go of the publisher and keeps the slot: for a frame that is written piece by piece, between other work. What is
+    /// written of it stays. The publisher's `resume_claim` gives the claim back.
+    ///
+    /// A publisher keeps one claim so. It gives it up, as if it had been dropped, at the next attempt to claim another, also at
+    /// one that fails, and when the stream ends.
+    pub fn set_aside(mut self) -> SetAside {
+        self.producer.aside.put(self.seq, self.ticket.take())
     }
 
     fn commit_at(mut self, now: Instant, pts_ns: i64, written_bytes: u64) -> u64 {

@@ -83,6 +83,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and renameat2");
 
+mod aside;
 mod attach;
 pub mod barrier;
 mod builder;
@@ -134,12 +135,13 @@ mod upkeep;
 mod wake;
 mod watch;
 
+pub use aside::SetAside;
 pub use builder::PublisherBuilder;
 pub use claim::Claim;
 pub use clock::now;
 pub use connect::SubscriberBuilder;
 pub use cuframes_core as core;
-pub use cuframes_core::ring::{Accusation, FrameLost, Stalled};
+pub use cuframes_core::ring::{Accusation, ClaimAsError, FrameLost, Stalled};
 pub use cuframes_core::roster::Member;
 pub use error::{Distrust, Error, Holder};
 pub use frame::Frame;

@@ -9,11 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use cuframes_core::gpu::{EventHandle, Export, GpuError};
-use cuframes_core::ring::{self, Members, StallClock, Stalled};
+use cuframes_core::ring::{self, ClaimAsError, Members, Seq, StallClock, Stalled, Ticket};
 use cuframes_core::{FrameMeta, Key, RingSize, Timeouts};
 use mio::{Interest, Registry, Token};
 use tracing::{error, warn};
 
+use crate::aside::{SetAside, Shelf};
 use crate::claim::Claim;
 use crate::clock;
 use crate::error::Error;
@@ -38,6 +39,10 @@ pub(crate) struct Producer<B: Export<Fd = OwnedFd>> {
     grace: Duration,
     /// A claim has failed, and none has succeeded since.
     stalling: bool,
+    /// The number that it was for, if one was given.
+    wanted: Option<Seq>,
+    /// The claim that was set aside.
+    pub(crate) aside: Shelf,
     /// Where the bells are registered.
     pub(crate) registration: Option<Registration>,
 }
@@ -86,6 +91,8 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
             shared,
             grace: timeouts.shutdown_grace,
             stalling: false,
+            wanted: None,
+            aside: Shelf::default(),
             registration: None,
         }
     }
@@ -127,13 +134,44 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
     #[inline]
     pub(crate) fn claim_or<E>(
         &mut self,
+        wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
+    ) -> Result<Claim<'_, B>, E> {
+        self.claim_by(None, |_, writer| Ok(writer.claim().map(ring::Claim::detach)), wait)
+    }
+
+    /// Claims number `seq`, calling `wait` whenever its slot can't be had, and `refuse` if it never can.
+    pub(crate) fn claim_as_or<E>(
+        &mut self,
+        seq: u64,
+        refuse: impl Fn(&Key, ClaimAsError) -> E,
+        wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
+    ) -> Result<Claim<'_, B>, E> {
+        let number = Seq::new(seq);
+        let attempt = |key: &Key, writer: &mut Writer| match number.map(|number| writer.claim_as(number)) {
+            Some(Ok(claim)) => Ok(Ok(claim.detach())),
+            Some(Err(ClaimAsError::Stalled(stalled))) => Ok(Err(stalled)),
+            Some(Err(error)) => Err(refuse(key, error)),
+            None if seq == 0 => Err(refuse(key, ClaimAsError::Passed { newest: writer.newest_claimed() })),
+            None => Ok(Err(Stalled::NO_NUMBER)),
+        };
+        self.claim_by(number, attempt, wait)
+    }
+
+    #[inline]
+    fn claim_by<E>(
+        &mut self,
+        wanted: Option<Seq>,
+        attempt: impl Fn(&Key, &mut Writer) -> Result<Result<Ticket, Stalled>, E>,
         mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_, B>, E> {
+        self.give_up_aside();
         let ticket = loop {
-            let stalled = match self.pen.with(|writer| writer.claim().map(ring::Claim::detach)) {
+            let Self { pen, key, .. } = self;
+            let stalled = match pen.with(|writer| attempt(key, writer))? {
                 Ok(ticket) => break ticket,
                 Err(stalled) => stalled,
             };
+            self.wanted = wanted;
             let Self { pen, members, stall, shared, key, stalling, .. } = self;
             if !*stalling {
                 *stalling = true;
@@ -144,6 +182,32 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
         self.stall.clear();
         self.stalling = false;
         Ok(Claim::new(self, ticket))
+    }
+
+    /// Who is in the way of the claim that failed last.
+    pub(crate) fn stalled(&mut self) -> Option<Stalled> {
+        let wanted = self.wanted;
+        self.pen.with(|writer| wanted.map_or_else(|| writer.stalled(), |seq| writer.stalled_as(seq)))
+    }
+
+    /// Whether the claim that failed last was for a given number, and the next one could pass it by: then nobody is in the way
+    /// of a caller that has dropped its frame.
+    pub(crate) fn can_pass_by(&mut self) -> bool {
+        self.wanted.is_some() && self.pen.with(|writer| writer.stalled()).is_none()
+    }
+
+    /// The claim that was set aside, if this is it and it was not given up.
+    pub(crate) fn resume(&mut self, aside: &SetAside) -> Option<Claim<'_, B>> {
+        let ticket = self.aside.take(aside).filter(|_| self.shared.home.is_here())?;
+        Some(Claim::new(self, ticket))
+    }
+
+    /// Gives up the claim that was set aside.
+    #[inline]
+    pub(crate) fn give_up_aside(&mut self) {
+        if let Some(ticket) = self.aside.clear() {
+            self.pen.cancel(&self.shared, ticket);
+        }
     }
 }
 
@@ -157,6 +221,7 @@ impl<B: Export<Fd = OwnedFd>> Drop for Producer<B> {
             }
             return;
         }
+        self.give_up_aside();
         self.deregister();
         let (backend, key) = (Arc::clone(&self.frames.backend), self.key.clone());
         let free = move |pool| {

@@ -5,12 +5,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use cuframes_core::gpu::Export;
-use cuframes_core::ring::Stalled;
+use cuframes_core::ring::{ClaimAsError, Stalled};
 use cuframes_core::roster::Member;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Instant, Key};
 use mio::{Registry, Token};
 
+use crate::aside::SetAside;
 use crate::builder::PublisherBuilder;
 use crate::claim::Claim;
 use crate::error::Error;
@@ -42,6 +43,8 @@ pub struct Publisher<B: Export<Fd = OwnedFd> = HostMemory> {
     producer: Producer<B>,
     /// When to look again whether a claim is possible, although nobody rang.
     look_again: Option<Instant>,
+    /// Somebody is over its deadline, and is evicted if the caller claims again.
+    is_told: bool,
 }
 
 impl Publisher {
@@ -53,7 +56,7 @@ impl Publisher {
 
 impl<B: Export<Fd = OwnedFd>> Publisher<B> {
     pub(crate) const fn new(service: Service, producer: Producer<B>) -> Self {
-        Self { service, producer, look_again: None }
+        Self { service, producer, look_again: None, is_told: false }
     }
 
     /// Takes a slot for the next frame.
@@ -66,19 +69,38 @@ impl<B: Export<Fd = OwnedFd>> Publisher<B> {
         if !self.producer.shared.home.is_here() {
             return Err(Stalled::FORKED);
         }
-        let Self { service, producer, look_again, .. } = self;
-        *look_again = None;
-        producer.claim_or(|Waiting { pen, members, stall, .. }, stalled| {
-            if !pen.park() {
-                return Ok(());
-            }
-            if stall.stalled(now, &stalled, members) {
-                service.evict_accused(now);
-                return Ok(());
-            }
-            *look_again = Some(now + look_again_after(members, &stalled));
-            Err(stalled)
+        let Self { service, producer, look_again, is_told } = self;
+        (*look_again, *is_told) = (None, false);
+        producer.claim_or(|waiting, stalled| evict_or_wait(service, look_again, now, waiting, stalled))
+    }
+
+    /// As [`try_claim`](Self::try_claim), but takes the slot of number `seq`, for a frame that had its number before it came
+    /// here: a frame of another host, or of a file. The numbers that are left out subscribers see as a gap.
+    ///
+    /// It is this slot or none, whatever the policy: who keeps the newest frame until the next one comes is in the way of a
+    /// number that is a multiple of `ring_size` above it. Where frames may be dropped, drop this one, and go on with the next.
+    /// Whoever is over its deadline is evicted by the next attempt, and before that only if no other number could be had.
+    ///
+    /// # Errors
+    /// [`ClaimAsError::Passed`] if a number that is no smaller is published or claimed, and [`ClaimAsError::Stalled`] as
+    /// [`try_claim`](Self::try_claim); for `u64::MAX`, which is no frame's number, that is [`Stalled::NO_NUMBER`].
+    pub fn try_claim_as(&mut self, now: Instant, seq: u64) -> Result<Claim<'_, B>, ClaimAsError> {
+        if !self.producer.shared.home.is_here() {
+            return Err(Stalled::FORKED.into());
+        }
+        let Self { service, producer, look_again, is_told } = self;
+        (*look_again, *is_told) = (None, false);
+        let refuse = |_: &Key, error| error;
+        producer.claim_as_or(seq, refuse, |waiting, stalled| {
+            evict_or_wait(service, look_again, now, waiting, stalled).map_err(ClaimAsError::from)
         })
+    }
+
+    /// Goes on with a claim that was [set aside](Claim::set_aside). `None` if it is another publisher's or was given up, and
+    /// in a forked child.
+    #[expect(clippy::needless_pass_by_value, reason = "it is good once")]
+    pub fn resume_claim(&mut self, aside: SetAside) -> Option<Claim<'_, B>> {
+        self.producer.resume(&aside)
     }
 
     /// Who is subscribed.
@@ -171,11 +193,15 @@ impl<B: Export<Fd = OwnedFd>> EventSource for Publisher<B> {
             return;
         }
         self.service.handle_timeout(now);
-        // Whoever is over its deadline is evicted, whether the caller claims again or not.
-        while self.producer.stall.deadline().is_some_and(|due| due <= now) {
-            let Producer { pen, stall, members, .. } = &mut self.producer;
-            match pen.with(|writer| writer.stalled()) {
+        // Whoever is over its deadline is evicted, whether the caller claims again or not; but not for a number that it can
+        // pass by.
+        while !self.is_told && self.producer.stall.deadline().is_some_and(|due| due <= now) {
+            let stalled = self.producer.stalled();
+            self.is_told = stalled.is_some() && self.producer.can_pass_by();
+            let Producer { stall, members, .. } = &mut self.producer;
+            match stalled {
                 None => stall.clear(),
+                Some(_) if self.is_told => {}
                 Some(stalled) if stall.stalled(now, &stalled, members) => {
                     self.service.evict_accused(now);
                 }
@@ -190,8 +216,27 @@ impl<B: Export<Fd = OwnedFd>> EventSource for Publisher<B> {
         self.service
             .poll_timeout()
             .into_iter()
-            .chain(self.producer.stall.deadline())
+            .chain(self.producer.stall.deadline().filter(|_| !self.is_told))
             .chain(self.look_again)
             .min()
     }
+}
+
+/// What a claim does that found no slot: once more, or not before the event loop says so.
+fn evict_or_wait(
+    service: &mut Service,
+    look_again: &mut Option<Instant>,
+    now: Instant,
+    Waiting { pen, members, stall, .. }: Waiting<'_>,
+    stalled: Stalled,
+) -> Result<(), Stalled> {
+    if !pen.park() {
+        return Ok(());
+    }
+    if stall.stalled(now, &stalled, members) {
+        service.evict_accused(now);
+        return Ok(());
+    }
+    *look_again = Some(now + look_again_after(members, &stalled));
+    Err(stalled)
 }

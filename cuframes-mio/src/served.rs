@@ -6,11 +6,12 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use cuframes_core::gpu::Export;
-use cuframes_core::ring::Stalled;
+use cuframes_core::ring::{ClaimAsError, Stalled};
 use cuframes_core::roster::Member;
 use cuframes_core::wire::ShutdownReason;
-use cuframes_core::{FrameMeta, Key};
+use cuframes_core::{FrameMeta, Key, Misuse};
 
+use crate::aside::SetAside;
 use crate::claim::Claim;
 use crate::clock;
 use crate::error::Error;
@@ -60,6 +61,19 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
     /// # Errors
     /// [`Error::Stalled`] names who was in the way; nothing has changed then. Otherwise as [`claim`](Self::claim).
     pub fn claim_timeout(&mut self, timeout: Duration) -> Result<Claim<'_, B>, Error> {
+        self.claim_within(None, timeout)
+    }
+
+    /// As [`claim_timeout`](Self::claim_timeout), but takes the slot of number `seq`, as [`try_claim_as`](Self::try_claim_as).
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if a number that is no smaller is published or claimed, otherwise as
+    /// [`claim_timeout`](Self::claim_timeout).
+    pub fn claim_as_timeout(&mut self, seq: u64, timeout: Duration) -> Result<Claim<'_, B>, Error> {
+        self.claim_within(Some(seq), timeout)
+    }
+
+    fn claim_within(&mut self, number: Option<u64>, timeout: Duration) -> Result<Claim<'_, B>, Error> {
         let Self { producer, thread } = self;
         producer.here()?;
         let is_served = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -67,7 +81,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
             return Err(not_served(&producer.key));
         }
         let mut end = None;
-        producer.claim_or(|Waiting { pen, members, stall, shared, key }, stalled| {
+        let wait = |Waiting { pen, members, stall, shared, key }: Waiting<'_>, stalled: Stalled| {
             if !pen.park() {
                 return Ok(());
             }
@@ -83,7 +97,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
             }
             // Nobody can be evicted for what our own device does not complete.
             let is_stuck = stalled.unfinished && stalled.bits() == 0 && stall.waited(now) >= stall.patience();
-            if end <= now || is_stuck {
+            if end <= now || is_stuck || stalled == Stalled::NO_NUMBER {
                 let timeout = if end <= now { timeout } else { stall.patience() };
                 let mut members = shared.members();
                 members.retain(|member| stalled.bits() & member.bit.mask() != 0);
@@ -95,7 +109,11 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
             };
             let limit = limit.min(end.saturating_since(now)).min(look_again_after(members, &stalled));
             wait_for_bell(shared, limit).map_err(|error| Error::system(key, "wait for a slot", error))
-        })
+        };
+        match number {
+            None => producer.claim_or(wait),
+            Some(seq) => producer.claim_as_or(seq, |key, _| passed(key), wait),
+        }
     }
 
     /// As [`claim`](Self::claim), but does not wait.
@@ -107,13 +125,31 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
         if !self.producer.shared.home.is_here() {
             return Err(Stalled::FORKED);
         }
-        self.producer.claim_or(|Waiting { members, stall, shared, .. }, stalled| {
-            if stall.stalled(clock::now(), &stalled, members) {
-                // If it can't be rung the control plane is gone, and the next claim says so.
-                let _ = shared.service_bell.ring();
-            }
-            Err(stalled)
-        })
+        self.producer.claim_or(accuse)
+    }
+
+    /// As [`try_claim`](Self::try_claim), but takes the slot of number `seq`, for a frame that had its number before it came
+    /// here: a frame of another host, or of a file. The numbers that are left out subscribers see as a gap.
+    ///
+    /// It is this slot or none, whatever the policy: who keeps the newest frame until the next one comes is in the way of a
+    /// number that is a multiple of `ring_size` above it. Where frames may be dropped, drop this one, and go on with the next.
+    ///
+    /// # Errors
+    /// [`ClaimAsError::Passed`] if a number that is no smaller is published or claimed, and [`ClaimAsError::Stalled`] as
+    /// [`try_claim`](Self::try_claim); for `u64::MAX`, which is no frame's number, that is [`Stalled::NO_NUMBER`].
+    pub fn try_claim_as(&mut self, seq: u64) -> Result<Claim<'_, B>, ClaimAsError> {
+        if !self.producer.shared.home.is_here() {
+            return Err(Stalled::FORKED.into());
+        }
+        let refuse = |_: &Key, error| error;
+        self.producer.claim_as_or(seq, refuse, |waiting, stalled| Ok(accuse(waiting, stalled)?))
+    }
+
+    /// Goes on with a claim that was [set aside](Claim::set_aside). `None` if it is another publisher's or was given up, and
+    /// in a forked child.
+    #[expect(clippy::needless_pass_by_value, reason = "it is good once")]
+    pub fn resume_claim(&mut self, aside: SetAside) -> Option<Claim<'_, B>> {
+        self.producer.resume(&aside)
     }
 
     /// Waits until `n` subscribers are active.
@@ -176,6 +212,7 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
             // The thread is the parent's, and so is the stream (P-20).
             return Ok(());
         }
+        self.producer.give_up_aside();
         // What a device still writes is published before SHUTDOWN, or not at all.
         self.producer.wait_for_device();
         self.producer.shared.request_stop(reason)?;
@@ -234,9 +271,24 @@ fn wait_for_bell(shared: &Shared, limit: Duration) -> io::Result<()> {
     if is_rung { shared.claim_bells.drain() } else { Ok(()) }
 }
 
+/// What a claim does that found no slot and does not wait.
+fn accuse(Waiting { members, stall, shared, .. }: Waiting<'_>, stalled: Stalled) -> Result<(), Stalled> {
+    if stall.stalled(clock::now(), &stalled, members) {
+        // If it can't be rung the control plane is gone, and the next claim says so.
+        let _ = shared.service_bell.ring();
+    }
+    Err(stalled)
+}
+
+fn passed(key: &Key) -> Error {
+    let misuse = Misuse::Argument { name: "seq", must: "above every number that is published or claimed" };
+    Error::Misuse { key: key.clone(), misuse }
+}
+
 fn not_served(key: &Key) -> Error {
     let source = io::Error::other("the thread that serves subscribers has ended; start the publisher again");
     Error::system(key, "claim a slot", source)
 }
+
 /// How long an eviction may take before it is asked for again.
 const EVICTION_PAUSE: Duration = Duration::from_millis(20);

@@ -15,7 +15,8 @@ use crate::shared::Leave;
 pub struct PublisherStats {
     /// Frames published.
     pub frames: u64,
-    /// Numbers that were left out, because the slot that they belong to was leased: subscribers see gaps.
+    /// Numbers that were left out, because the slot that they belong to was leased, or by who gave the numbers
+    /// ([`try_claim_as`](crate::Publisher::try_claim_as)): subscribers see gaps.
     pub skipped: u64,
     /// How long ago the last frame was published; `None` before the first. Up to 10 ms too long if its time stamp was the
     /// caller's ([`commit_with`](crate::Claim::commit_with)), which costs no exact look at the clock.

@@ -58,7 +58,8 @@ impl Tally {
     /// A frame is handed out.
     pub(crate) fn frame(&mut self, now: Instant, seq: u64, lost: u64) {
         self.frames += 1;
-        self.lost += lost;
+        // Another publisher may number its frames as it likes.
+        self.lost = self.lost.saturating_add(lost);
         self.last_seq = seq;
         self.last_publish = Some(now);
     }

@@ -190,6 +190,13 @@ impl<R: Region> RingWriter<R> {
         self.newest
     }
 
+    /// The newest number that is published or claimed, 0 before the first. A claimed one is not used if it is cancelled.
+    #[inline]
+    #[must_use]
+    pub fn newest_claimed(&self) -> u64 {
+        self.backlog.newest().unwrap_or(self.newest)
+    }
+
     /// Who takes part.
     #[must_use]
     pub const fn members(&self) -> &Arc<Members<R::Word>> {
@@ -210,12 +217,6 @@ impl<R: Region> RingWriter<R> {
     fn unpark(&mut self) {
         self.parked = false;
         self.region.header().publisher_parked.store(0, Relaxed);
-    }
-
-    /// The newest number that is published or claimed, 0 before the first.
-    #[inline]
-    fn newest_claimed(&self) -> u64 {
-        self.backlog.newest().unwrap_or(self.newest)
     }
 
     /// The numbers that the next claim may take; there is none after the last one.

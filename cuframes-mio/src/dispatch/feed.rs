@@ -200,7 +200,7 @@ impl<B: Import<Fd = OwnedFd>> Feed<B> {
             Some(Ok(Some(frame))) => {
                 // A STRICT_WAIT publisher waits for us also when we want no more.
                 if !self.is_closed {
-                    self.lost += frame.lost();
+                    self.lost = self.lost.saturating_add(frame.lost());
                     self.hand_in(now, frame);
                     let FrameCounts { taken, dropped, .. } = self.counts();
                     if taken - dropped >= self.limit {
