@@ -41,6 +41,11 @@ impl Shelf {
         self.0.take_if(|(mark, _)| *mark == aside.mark).map(|(_, ticket)| ticket)
     }
 
+    /// The slot of the claim that `aside` is for, if it is here.
+    pub(crate) fn slot(&self, aside: &SetAside) -> Option<usize> {
+        self.0.as_ref().filter(|(mark, _)| *mark == aside.mark).map(|(_, ticket)| ticket.slot())
+    }
+
     /// The claim that is here, whoever has the [`SetAside`] for it.
     #[inline]
     pub(crate) fn clear(&mut self) -> Option<Ticket> {

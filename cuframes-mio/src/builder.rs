@@ -94,6 +94,12 @@ impl PublisherBuilder {
         self
     }
 
+    /// The stream's key.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// Takes the key, also from a publisher that died (D-13), and starts listening. Frames are in host memory, in a
     /// memfd that only this process can write.
     ///

@@ -67,6 +67,12 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
         self.attachment().epoch
     }
 
+    /// The stream that it is of.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.attachment().key
+    }
+
     /// Geometry of the frame.
     #[must_use]
     pub fn meta(&self) -> &FrameMeta {

@@ -86,6 +86,7 @@ compile_error!("cuframes is for Linux: it needs memfd seals, pidfd, eventfd and 
 mod aside;
 mod attach;
 pub mod barrier;
+pub mod bridge;
 mod builder;
 mod claim;
 mod claim_bells;

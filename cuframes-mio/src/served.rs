@@ -222,6 +222,19 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
     }
 }
 
+impl ServedPublisher {
+    /// The memory of a claim that was [set aside](Claim::set_aside), as [`Claim::bytes_mut`] gives it; empty if it was given up,
+    /// or is another publisher's.
+    #[must_use]
+    pub fn aside_bytes_mut(&mut self, aside: &SetAside) -> &mut [u8] {
+        let Producer { aside: shelf, frames, .. } = &mut self.producer;
+        match (shelf.slot(aside), &mut frames.pool) {
+            (Some(slot), Some(pool)) => pool.slot_bytes_mut(slot),
+            _ => &mut [],
+        }
+    }
+}
+
 impl<B: Export<Fd = OwnedFd>> Drop for ServedPublisher<B> {
     fn drop(&mut self) {
         // Whoever wants to know calls `shut_down`.

@@ -307,7 +307,10 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> EventSource for Courier<B, C> {
 
 impl<B: Import<Fd = OwnedFd>, C: Carrier> fmt::Debug for Courier<B, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Courier").field("taken", &self.taken).field("lost", &self.lost).finish_non_exhaustive()
+        f.debug_struct("Courier")
+            .field("taken", &self.taken)
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
     }
 }
 

@@ -250,7 +250,9 @@ impl<C: Carrier> Intake<C> {
                     self.berths.insert(station.key.clone(), Berth::Here(station, None));
                 }
                 self.waiting.retain(|(other, _)| *other != conn);
-                if let Some(Berth::Here(_, alone)) = self.peers.remove(&conn).and_then(|peer| self.berth(&peer.key)) {
+                if let Some(Berth::Here(_, alone)) =
+                    self.peers.remove(&conn).and_then(|peer| self.berth(&peer.key))
+                {
                     *alone = Some(now);
                 }
                 self.events.push_back(IntakeEvent::Left { key, fault });
@@ -276,7 +278,7 @@ impl<C: Carrier> Intake<C> {
     }
 
     fn offered(&mut self, now: Instant, conn: ConnId, info: &FrameInfo) {
-        match self.decide(now, conn, info) {
+        match self.decide(conn, info) {
             Decision::Wait => self.waiting.push((conn, *info)),
             Decision::Skip(fate) => self.skip(now, conn, info.seq, fate),
             Decision::Receive(place) => self.receive(now, conn, place),
@@ -291,7 +293,9 @@ impl<C: Carrier> Intake<C> {
     }
 
     fn receive(&mut self, now: Instant, conn: ConnId, place: Place) {
-        if let Err(Place::Slot(mut station)) = self.driver.command(now, |receiver| receiver.receive(now, conn, place)) {
+        if let Err(Place::Slot(mut station)) =
+            self.driver.command(now, |receiver| receiver.receive(now, conn, place))
+        {
             // The sender is gone.
             station.cancel();
             self.berths.insert(station.key.clone(), Berth::Here(station, Some(now)));
@@ -307,7 +311,7 @@ impl<C: Carrier> Intake<C> {
     }
 
     /// Where a frame is to go.
-    fn decide(&mut self, now: Instant, conn: ConnId, info: &FrameInfo) -> Decision {
+    fn decide(&mut self, conn: ConnId, info: &FrameInfo) -> Decision {
         if self.terms.on_demand {
             return Decision::Skip(Fate::Skipped("frames are asked for here".into()));
         }
@@ -448,7 +452,10 @@ impl<C: Carrier> Intake<C> {
 
     fn too_large(&self, bytes: u64) -> String {
         let Self { terms: Terms { memory, .. }, used, .. } = self;
-        format!("it needs {bytes} bytes of memory; of {memory} that may be used {} are left", memory.saturating_sub(*used))
+        format!(
+            "it needs {bytes} bytes of memory; of {memory} that may be used {} are left",
+            memory.saturating_sub(*used)
+        )
     }
 }
 
@@ -468,9 +475,10 @@ impl<C: Carrier> EventSource for Intake<C> {
     fn handle_timeout(&mut self, now: Instant) {
         self.driver.handle_timeout(now);
         let linger = self.terms.linger;
-        let alone = self.berths.iter().filter(|(_, berth)| {
-            matches!(berth, Berth::Here(_, Some(since)) if *since + linger <= now)
-        });
+        let alone = self
+            .berths
+            .iter()
+            .filter(|(_, berth)| matches!(berth, Berth::Here(_, Some(since)) if *since + linger <= now));
         for key in alone.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.end(&key, ShutdownReason::NORMAL);
         }

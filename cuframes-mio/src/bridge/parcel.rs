@@ -18,13 +18,14 @@ enum Contents<B: Import<Fd = OwnedFd>> {
     Copy(Vec<u8>),
 }
 
-/// Copies a frame that can't be read where it is.
-pub(super) type Copier<B> = Box<dyn FnMut(&Frame<B>) -> Result<Vec<u8>, Error> + Send>;
+/// Copies a frame that can't be read where it is, and says so if it was overwritten meanwhile.
+pub type Copier<B> = Box<dyn FnMut(&Frame<B>) -> Result<Vec<u8>, Error> + Send>;
 
 impl<B: Import<Fd = OwnedFd>> Parcel<B> {
     /// Takes a frame, which is given back when the last copy of this is dropped.
     pub(super) fn new(frame: Frame<B>, copier: &mut Copier<B>) -> Result<Self, Error> {
-        let contents = if frame.bytes().is_some() { Contents::Frame(frame) } else { Contents::Copy(copier(&frame)?) };
+        let contents =
+            if frame.bytes().is_some() { Contents::Frame(frame) } else { Contents::Copy(copier(&frame)?) };
         Ok(Self(Arc::new(contents)))
     }
 

@@ -11,6 +11,7 @@
 
 mod access;
 mod barrier;
+mod bridge;
 mod by_number;
 mod claims;
 mod common;
