@@ -68,7 +68,7 @@ fn frames_arrive_with_number_time_stamp_geometry_and_bytes() {
         until("the frame", || {
             while sender.next_event(Some(Duration::from_millis(1))).unwrap().is_some() {}
             while receiver.next_event(Some(Duration::from_millis(1))).unwrap().is_some() {}
-            match subscriber.next(Duration::ZERO).unwrap() {
+            match subscriber.next(Duration::from_millis(1)).unwrap() {
                 Some(frame) => {
                     got += 1;
                     assert_eq!((frame.seq(), frame.lost()), (seq, 0));
