@@ -11,6 +11,7 @@
 
 mod access;
 mod barrier;
+mod bulk;
 mod by_number;
 mod claims;
 mod common;
@@ -32,6 +33,8 @@ mod loops;
 mod lost;
 mod namespaces;
 mod net;
+mod net_bulk;
+mod net_carriers;
 mod observe;
 mod other;
 mod processes;
