@@ -17,7 +17,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 /// something was `WouldBlock` there has to be an event when it is not any more. A carrier that waits for several descriptors
 /// gives an epoll of its own with all of them in it.
 pub trait Carrier {
-    /// What a connection is. Its descriptor is the one to watch, and stays the same. Dropping it closes the connection.
+    /// What a connection is. Its descriptor is the one to watch; it may be another one after [`open`](Self::open), and then stays.
+    /// Dropping it closes the connection.
     type Socket: AsFd + Debug;
 
     /// Takes over a socket that is connected and does not block. `side` says who has made the connection.

@@ -158,7 +158,6 @@ impl<M: Machine, C: Carrier> Driver<M, C> {
         if let Some(slot) = self.conns.get_mut(place) {
             *slot = Some(conn);
         }
-        self.watch(place);
         Some(place)
     }
 
@@ -166,7 +165,7 @@ impl<M: Machine, C: Carrier> Driver<M, C> {
     fn watch(&mut self, place: usize) {
         let Some(Some(conn)) = self.conns.get(place) else { return };
         if let (Some(registration), Some(socket)) = (&self.registration, conn.socket()) {
-            // What can't be watched is found by the machine's deadline.
+            // It is watched already, mostly. What can't be watched is found by the machine's deadline.
             let _ = registration.add(socket, MAX_LISTENERS + place, INTEREST);
         }
     }
@@ -193,7 +192,6 @@ impl<M: Machine, C: Carrier> Driver<M, C> {
     fn advance(&mut self, now: Instant, place: usize) {
         let Some(Conn { id, state }) = self.conns.get_mut(place).and_then(Option::take) else { return };
         let is_wanted = state.is_wanted();
-        let had_socket = matches!(state, State::Opening { .. } | State::Open(_));
         let state = match state.advance(&mut self.carrier, &self.options) {
             Ok(state) => Some(state),
             Err((Some(target), error)) => {
@@ -210,9 +208,7 @@ impl<M: Machine, C: Carrier> Driver<M, C> {
                 self.machine.handle_eof(now, id);
             }
         }
-        if !had_socket {
-            self.watch(place);
-        }
+        self.watch(place);
         if is_open && is_wanted {
             self.trouble = None;
             self.machine.handle_connected(now, id);

@@ -12,6 +12,7 @@
 mod access;
 mod barrier;
 mod bridge;
+mod bulk;
 mod by_number;
 mod claims;
 mod common;
@@ -33,6 +34,8 @@ mod loops;
 mod lost;
 mod namespaces;
 mod net;
+mod net_bulk;
+mod net_carriers;
 mod observe;
 mod other;
 mod processes;
