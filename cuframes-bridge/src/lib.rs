@@ -35,5 +35,6 @@
 
 extern crate alloc;
 
+pub mod layers;
 pub mod pair;
 pub mod wire;
