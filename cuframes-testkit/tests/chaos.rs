@@ -83,6 +83,17 @@ proptest! {
     }
 
     #[test]
+    fn a_stream_of_the_bridge_is_cut_into_the_same_messages_in_chunks_of_any_size(
+        start in select(seeds("bridge_frame")),
+        changes in vec((any::<Index>(), any::<u8>()), 0..4),
+        rest in vec(any::<u8>(), 0..100),
+    ) {
+        let mut data = [start.1, rest].concat();
+        changes.iter().for_each(|(at, byte)| *at.get_mut(&mut data) = *byte);
+        chaos::bridge_frame(&data);
+    }
+
+    #[test]
     fn a_work_queue_bears_any_workers(data in vec(any::<u8>(), 0..1000)) {
         chaos::blocks_server(&data);
     }

@@ -3,6 +3,8 @@
 
 mod blocks;
 mod blocks_seeds;
+mod bridge;
+mod bridge_seeds;
 mod framing;
 mod hello;
 mod region;
@@ -13,6 +15,7 @@ mod start;
 mod start_seeds;
 
 pub use blocks::{blocks_frame, blocks_server};
+pub use bridge::bridge_frame;
 pub use framing::framing;
 pub use hello::hello_resp;
 pub use region::region_header;
@@ -26,9 +29,10 @@ use cuframes_core::wire::meta::FrameMeta;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("blocks_frame", blocks_frame),
     ("blocks_server", blocks_server),
+    ("bridge_frame", bridge_frame),
     ("framing", framing),
     ("hello_resp", hello_resp),
     ("region_header", region_header),
