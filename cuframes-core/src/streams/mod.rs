@@ -10,6 +10,21 @@
 //! [`poll_transmit`](Machine::poll_transmit) has for the connections that it names, drain
 //! [`poll_event`](Machine::poll_event), and read [`poll_timeout`](Machine::poll_timeout) again. Forgetting costs latency,
 //! never correctness. Inputs never fail, and inputs for a connection that the machine does not know (any more) have no effect.
+//!
+//! # Bulk data
+//!
+//! A machine that moves more than messages implements the provided methods too, and its driver copies nothing:
+//!
+//! - [`poll_transmit_vectored`](Machine::poll_transmit_vectored) lends what to send in parts, so that a header and a frame that
+//!   lies in mapped memory leave in one call.
+//! - [`poll_receive`](Machine::poll_receive) lends the memory that the next bytes are to be read to. Before and after bulk data
+//!   there is none, and [`handle_bytes`](Machine::handle_bytes) takes what comes, which may be the beginning of bulk data already.
+//! - [`is_hungry`](Machine::is_hungry) keeps the driver from reading: what is not read fills the buffers of the system, and then
+//!   the peer has to wait.
+//!
+//! [`poll_receive`](Machine::poll_receive) is asked before each read, and [`is_hungry`](Machine::is_hungry) before that, so both
+//! may change at any time. A connection that ends while it is not read is found to have ended when it is read again, or given up
+//! by the machine's own deadline.
 
 mod links;
 mod outbox;
@@ -93,7 +108,8 @@ pub trait Machine {
     /// What to send next on a connection; the same until [`transmitted`](Self::transmitted).
     fn poll_transmit(&self, conn: ConnId) -> Option<&[u8]>;
 
-    /// The first `n` bytes of what [`poll_transmit`](Self::poll_transmit) gave were sent.
+    /// The first `n` bytes of what [`poll_transmit`](Self::poll_transmit) or
+    /// [`poll_transmit_vectored`](Self::poll_transmit_vectored) gave were sent.
     fn transmitted(&mut self, conn: ConnId, n: usize);
 
     /// The next event.
@@ -101,4 +117,45 @@ pub trait Machine {
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
     fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Fills `parts`, from the first one on, with what to send next on a connection, in this order, and answers how many it
+    /// filled; 0 where [`poll_transmit`](Self::poll_transmit) has nothing. It gives the same bytes until
+    /// [`transmitted`](Self::transmitted), which counts over all parts.
+    ///
+    /// What does not fit into `parts` is for the next call. By default it is what [`poll_transmit`](Self::poll_transmit) gives,
+    /// in one part.
+    fn poll_transmit_vectored<'a>(&'a self, conn: ConnId, parts: &mut [&'a [u8]]) -> usize {
+        match (parts.first_mut(), self.poll_transmit(conn)) {
+            (Some(part), Some(bytes)) => {
+                *part = bytes;
+                1
+            }
+            _ => 0,
+        }
+    }
+
+    /// Where the next bytes of a connection are to be read to, straight; never empty. However many come,
+    /// [`received`](Self::received) says so.
+    ///
+    /// `None`, as by default: they are not bulk data, or nobody knows yet, and [`handle_bytes`](Self::handle_bytes) takes them
+    /// from memory of the driver.
+    fn poll_receive(&mut self, conn: ConnId) -> Option<&mut [u8]> {
+        let _ = conn;
+        None
+    }
+
+    /// So many bytes were read to the beginning of what [`poll_receive`](Self::poll_receive) gave.
+    fn received(&mut self, now: Instant, conn: ConnId, n: usize) {
+        let _ = (now, conn, n);
+    }
+
+    /// Whether more is to be read from a connection; by default always. Answers `true` for one that it does not know.
+    ///
+    /// It may change with any input or command, and with [`poll_event`](Self::poll_event): the driver looks again after each of
+    /// them. It is about what is still in the socket: what [`handle_bytes`](Self::handle_bytes) has got already the machine keeps,
+    /// if it can't use it yet, as it may find out in the middle of it.
+    fn is_hungry(&self, conn: ConnId) -> bool {
+        let _ = conn;
+        true
+    }
 }
