@@ -25,7 +25,7 @@ use super::peer::{Arrived, Peer, Piece};
 use super::route::address;
 use super::stall::Stall;
 use super::{Fault, HelloError, LINGER, Path, Registry, RouteError, hello};
-use crate::wire::{Hello, Message, WireError};
+use crate::wire::{Hello, Limits, Message, WireError};
 use channel::Channel;
 use snapshot::Transfer;
 
@@ -107,7 +107,13 @@ impl Coordinator {
         match self.role(conn) {
             Some(Role::Stranger(_, found)) => *found = Some(host.into()),
             Some(Role::Worker) => {
-                for replaced in self.registry.place(conn, host) {
+                let generation = self.registry.generation();
+                let replaced = self.registry.place(conn, host);
+                if self.registry.generation() != generation {
+                    // What is under way goes elsewhere.
+                    self.worker_gone(conn);
+                }
+                for replaced in replaced {
                     self.end(replaced, How::Now, Fault::Replaced);
                 }
             }
@@ -289,13 +295,13 @@ impl Coordinator {
         for (conn, fault) in late {
             self.end(conn, How::Now, fault);
         }
-        while let Some((until, conn)) = self.closing.front().copied() {
-            if until > now && self.links.get(conn).is_some() {
-                break;
+        let links = &mut self.links;
+        self.closing.retain(|(until, conn)| {
+            if *until <= now {
+                links.close(*conn);
             }
-            self.closing.pop_front();
-            self.links.close(conn);
-        }
+            links.get(*conn).is_some()
+        });
         let closing = self.closing.front().map(|(until, _)| *until);
         // What ends leads to more.
         let again = is_late.then_some(now);
@@ -322,7 +328,9 @@ impl Machine for Coordinator {
         }
         let deadline = self.now + self.config.hello_timeout;
         let line = Line { stall: Stall::default(), role: Role::Stranger(deadline, None) };
-        let conn = self.links.accept(Peer::new(self.config.limits), line);
+        // Neither requests nor snapshots come here.
+        let limits = Limits { work_bytes: 0, tokens: 0, ..self.config.limits };
+        let conn = self.links.accept(Peer::new(limits), line);
         self.events.push_back(CoordinatorEvent::Connected { conn });
         self.look();
         Some(conn)
@@ -352,7 +360,7 @@ impl Machine for Coordinator {
         while !bytes.is_empty() && self.links.get(conn).is_some() {
             match self.role(conn) {
                 Some(Role::Channel(channel)) => {
-                    channel.deadline = due.filter(|_| !channel.pending.is_empty())
+                    channel.deadline = due.filter(|_| !channel.pending.is_empty());
                 }
                 Some(Role::Transfer(transfer)) => transfer.deadline = due,
                 _ => {}

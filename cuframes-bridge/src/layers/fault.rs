@@ -67,7 +67,7 @@ pub enum Fault {
     /// A worker of the way is gone.
     Gone,
     /// The next worker failed, and why.
-    Next(Box<Fault>),
+    Next(Box<Self>),
     /// This side has shut down.
     ShutDown,
 }

@@ -7,6 +7,7 @@
 //! - A request that is wrong, or fails, costs a result with status 1. What can't be read, or has no place, costs the connection.
 //! - Without a coordinator there are no sessions.
 
+mod answer;
 mod check;
 mod config;
 mod next;
@@ -16,23 +17,21 @@ mod upstream;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 use core::time::Duration;
 
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Links, Machine};
-use cuframes_core::text::cut;
 
 use super::peer::{Peer, Piece};
 use super::schedule::{Schedule, Trouble};
 use super::session::Sessions;
 use super::stall::Stall;
 use super::{Fault, LINGER};
-use crate::wire::{Message, SnapshotId, WireError, token_hash};
+use crate::wire::{Message, SnapshotId, WireError};
 use next::Next;
-use upstream::{Step, Upstream};
+use upstream::Upstream;
 
 pub use check::Refusal;
 pub use config::WorkerConfig;
@@ -130,86 +129,6 @@ impl Worker {
         worker
     }
 
-    /// Answers a [`WorkerEvent::Work`]. What nobody waits for any more is answered, too.
-    ///
-    /// # Errors
-    /// If the outcome is not what is wanted; the task still waits then.
-    pub fn finish(&mut self, now: Instant, task: TaskId, outcome: Outcome) -> Result<(), FinishError> {
-        self.tick(now);
-        let unknown = FinishError::Unknown(task);
-        let Some(Out { conn, session, what: What::Work { wants, width, hash } }) = self.out.get(&task) else {
-            return Err(unknown);
-        };
-        let (conn, session) = (*conn, *session);
-        check_outcome(&outcome, *wants, *width, self.config.limits.work_bytes)?;
-        let hash = (!matches!(outcome, Outcome::Failed(_))).then_some(*hash);
-        self.out.remove(&task);
-        self.sessions.give_back(session, task, hash);
-        let (now, max) = (self.now, self.max_text());
-        if let Some(slot) = self.upstream(conn).and_then(|upstream| upstream.slot(task)) {
-            let step = mem::replace(&mut slot.step, Step::Loading);
-            slot.step = if let Step::Working(job) = step { job.finish(now, outcome, max) } else { step };
-        }
-        self.settle();
-        Ok(())
-    }
-
-    /// Answers a [`WorkerEvent::Save`]: with the snapshot, or with why there is none.
-    ///
-    /// # Errors
-    /// If there is no such task, or the tokens are not those of the session; the task still waits then.
-    pub fn saved(
-        &mut self,
-        now: Instant,
-        task: TaskId,
-        saved: Result<Snapshot, String>,
-    ) -> Result<(), FinishError> {
-        self.tick(now);
-        let Some(Out { conn, session, what: What::Save(id) }) = self.out.get(&task) else {
-            return Err(FinishError::Unknown(task));
-        };
-        let (conn, session, id) = (*conn, *session, *id);
-        if let Ok(Snapshot { tokens, .. }) = &saved {
-            let is_right =
-                u32::try_from(tokens.len()) == Ok(id.token_count) && token_hash(tokens) == id.token_hash;
-            if !is_right {
-                return Err(FinishError::Tokens);
-            }
-        }
-        self.out.remove(&task);
-        self.sessions.give_back(session, task, Some(id.token_hash));
-        self.send_snapshot(conn, task, id, saved);
-        self.settle();
-        Ok(())
-    }
-
-    /// Answers a [`WorkerEvent::Load`]: that it is loaded, or why not; then the session is freed.
-    ///
-    /// # Errors
-    /// If there is no such task.
-    pub fn loaded(
-        &mut self,
-        now: Instant,
-        task: TaskId,
-        loaded: Result<(), String>,
-    ) -> Result<(), FinishError> {
-        self.tick(now);
-        let Some(Out { conn, session, what: What::Load { hash } }) = self.out.get(&task) else {
-            return Err(FinishError::Unknown(task));
-        };
-        let (conn, session, hash) = (*conn, *session, loaded.is_ok().then_some(*hash));
-        self.out.remove(&task);
-        self.sessions.give_back(session, task, hash);
-        let max = self.max_text();
-        if let Some(slot) = self.upstream(conn).and_then(|upstream| upstream.slot(task)) {
-            let refusal = loaded.err();
-            let refusal = refusal.as_deref().map(|text| cut(text, max));
-            slot.step = Step::Done(upstream::done(slot.request, refusal));
-        }
-        self.settle();
-        Ok(())
-    }
-
     /// Closes everything, and connects no more. What is to be sent has 5 s for it.
     pub fn shut_down(&mut self, now: Instant) {
         self.tick(now);
@@ -238,20 +157,6 @@ impl Worker {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
-    }
-
-    /// Whether more is to be read from a connection: not while as many requests as may be read ahead wait for the owner, or
-    /// while the peer does not read its answers.
-    #[must_use]
-    pub fn has_room(&self, conn: ConnId) -> bool {
-        match self.links.get(conn) {
-            Some((peer, Line { role: Role::Upstream(upstream), .. })) => {
-                upstream.backlog.len() == 0
-                    && upstream.has_room(self.config.prefetch)
-                    && peer.waiting() <= MAX_WAITING
-            }
-            _ => true,
-        }
     }
 
     fn connect(&mut self, delay: Duration) {
@@ -364,13 +269,13 @@ impl Worker {
         for (conn, fault) in late {
             self.end(conn, How::Now, fault);
         }
-        while let Some((until, conn)) = self.closing.front().copied() {
-            if until > now && self.links.get(conn).is_some() {
-                break;
+        let links = &mut self.links;
+        self.closing.retain(|(until, conn)| {
+            if *until <= now {
+                links.close(*conn);
             }
-            self.closing.pop_front();
-            self.links.close(conn);
-        }
+            links.get(*conn).is_some()
+        });
         let closing = self.closing.front().map(|(until, _)| *until);
         // What ends leads to more.
         let again = is_late.then_some(now);
@@ -423,6 +328,7 @@ impl Machine for Worker {
     fn handle_eof(&mut self, now: Instant, conn: ConnId) {
         self.tick(now);
         let fault = match self.links.get(conn) {
+            Some((_, Line { role: Role::Next(next), .. })) if !next.is_connected => Fault::Unreachable,
             Some((peer, _)) if !peer.may_end() => Fault::Frame(WireError::Cut),
             _ => Fault::Ended,
         };
@@ -461,6 +367,18 @@ impl Machine for Worker {
         self.events.pop_front()
     }
 
+    /// Not while as many requests as may be read ahead wait for the owner, or the peer does not read its answers.
+    fn is_hungry(&self, conn: ConnId) -> bool {
+        match self.links.get(conn) {
+            Some((peer, Line { role: Role::Upstream(upstream), .. })) => {
+                upstream.backlog.len() == 0
+                    && upstream.has_room(self.config.prefetch)
+                    && peer.waiting() <= MAX_WAITING
+            }
+            _ => true,
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.wake
     }
@@ -482,26 +400,6 @@ fn upstream_of(links: &mut Links<Peer, Line>, conn: ConnId) -> Option<&mut Upstr
         Some(Role::Upstream(upstream)) => Some(upstream),
         _ => None,
     }
-}
-
-/// Whether an outcome is what is wanted.
-fn check_outcome(outcome: &Outcome, wants: Wants, width: usize, max: u32) -> Result<(), FinishError> {
-    let payload = match (outcome, wants) {
-        (Outcome::Failed(_), _) | (Outcome::Ack, Wants::Ack) => return Ok(()),
-        (Outcome::Hidden(payload), Wants::Hidden | Wants::Forward { .. })
-        | (Outcome::Logits(payload), Wants::Logits) => payload,
-        _ => return Err(FinishError::Kind(wants)),
-    };
-    let got = payload.len();
-    let wide = u64::try_from(got).unwrap_or(u64::MAX);
-    let bytes =
-        |holds: bool, expected| if holds { Ok(()) } else { Err(FinishError::Bytes { got, expected }) };
-    if let Wants::Forward { bytes: expected } = wants {
-        bytes(wide == expected, expected)?;
-    }
-    let unit = if wants == Wants::Logits { 4 } else { width };
-    bytes(got.checked_rem(unit) == Some(0), u64::try_from(unit).unwrap_or(u64::MAX))?;
-    bytes(wide <= u64::from(max), max.into())
 }
 
 /// Bytes of answers that may wait for a peer before nothing more is done for it.

@@ -80,6 +80,6 @@ impl CoordinatorConfig {
 
     /// How many requests a route of so many workers may have under way.
     pub(super) fn window(&self, workers: usize) -> usize {
-        self.window.map_or((workers + 2).min(8), |window| window.clamp(1, MAX_FORWARD))
+        self.window.map_or_else(|| (workers + 2).min(8), |window| window.clamp(1, MAX_FORWARD))
     }
 }

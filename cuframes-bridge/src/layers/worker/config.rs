@@ -44,6 +44,8 @@ pub struct WorkerConfig {
     pub max_connections: usize,
     /// Sessions at a time; 64 by default. With one more, the one that was not used for the longest time is freed.
     pub max_sessions: usize,
+    /// Tasks that the owner has at a time, also those that nobody waits for any more; 64 by default.
+    pub max_tasks: usize,
     /// Bytes of all snapshots together that are being loaded; 1 GiB by default.
     pub snapshot_bytes: usize,
     /// Bytes of one chunk: up to 8 MiB, which is the default.
@@ -92,6 +94,7 @@ impl WorkerConfig {
             max_next: 4,
             max_connections: 64,
             max_sessions: 64,
+            max_tasks: 64,
             snapshot_bytes: 1 << 30,
             chunk_bytes: MAX_CHUNK,
             backlog_bytes: 1 << 20,
@@ -123,6 +126,7 @@ impl WorkerConfig {
     pub(super) fn into_range(mut self) -> Self {
         self.prefetch = self.prefetch.clamp(1, 8);
         self.max_forward = self.max_forward.clamp(1, MAX_FORWARD);
+        self.max_tasks = self.max_tasks.max(1);
         self.max_next = self.max_next.max(1);
         self.chunk_bytes = self.chunk_bytes.clamp(1, MAX_CHUNK);
         self

@@ -27,7 +27,7 @@ pub(super) struct Next {
     pub(super) sent: VecDeque<Sent>,
     /// By when it has to be connected, or to say something.
     pub(super) deadline: Option<Instant>,
-    is_connected: bool,
+    pub(super) is_connected: bool,
 }
 
 #[derive(Debug)]

@@ -1,20 +1,18 @@
 //! Requests: what comes, what goes to the owner, and what is answered.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString as _};
+use alloc::string::ToString as _;
 use core::mem;
 
-use cuframes_core::Instant;
-use cuframes_core::streams::ConnId;
-use cuframes_core::text::cut;
+use cuframes_core::streams::{ConnId, Machine as _};
 
-use super::task::{Outcome, Snapshot, Task, TaskId, Wants, WorkerEvent};
-use super::upstream::{Job, Slot, Step, Upstream, done, failed, no_snapshot};
+use super::task::{Task, TaskId, Wants, WorkerEvent};
+use super::upstream::{Job, Slot, Step, done, failed, no_snapshot};
 use super::{How, MAX_WAITING, Out, Refusal, What, Worker, check, upstream_of};
 use crate::layers::Fault;
 use crate::layers::peer::{Arrived, Piece};
-use crate::layers::transfer::{ChunkFault, Receiving, Sending};
-use crate::wire::{Begin, FrameType, Hop, Message, ResultKind, SnapshotId, Work, WorkFlags};
+use crate::layers::transfer::{ChunkFault, Receiving};
+use crate::wire::{Begin, FrameType, Message, WorkFlags};
 
 impl Worker {
     /// Looks at what was read before and at `bytes`, as far as there is room for it.
@@ -29,7 +27,7 @@ impl Worker {
         }
         let mut rest = if is_empty { bytes } else { backlog.rest() };
         let before = rest.len();
-        while !rest.is_empty() && self.has_room(conn) {
+        while !rest.is_empty() && self.is_hungry(conn) {
             let result = match self.links.receive(conn, &mut rest) {
                 Ok(None) if self.is_dribbled(conn) => Err(Fault::Dribble),
                 Ok(None) => Ok(()),
@@ -207,7 +205,7 @@ impl Worker {
                 // A snapshot is alone.
                 _ => break,
             };
-            if sessions.is_busy(session) {
+            if sessions.is_busy(session) || out.len() >= config.max_tasks {
                 break;
             }
             moved = true;
@@ -278,27 +276,6 @@ impl Worker {
         self.answer(conn);
         true
     }
-
-    /// The owner has saved a session, or not.
-    pub(super) fn send_snapshot(
-        &mut self,
-        conn: ConnId,
-        task: TaskId,
-        id: SnapshotId,
-        saved: Result<Snapshot, String>,
-    ) {
-        let (size, max) = (self.config.chunk_bytes, self.max_text());
-        let Some(slot) = self.upstream(conn).and_then(|upstream| upstream.slot(task)) else { return };
-        match saved {
-            Ok(Snapshot { tokens, payload }) => {
-                let payload_bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
-                slot.step = Step::Sending(Sending::new(id.request, payload, size));
-                let begin = Begin { id, payload_bytes, tokens, ..Begin::default() };
-                self.send(conn, Message::Begin(begin));
-            }
-            Err(text) => slot.step = Step::Done(no_snapshot(id, cut(&text, max))),
-        }
-    }
 }
 
 impl Job {
@@ -329,17 +306,5 @@ impl Job {
             width: self.width,
             wants,
         }))
-    }
-
-    /// What is next when the owner is done.
-    pub(super) fn finish(mut self: Box<Self>, now: Instant, outcome: Outcome, max: usize) -> Step {
-        self.computed = now;
-        match outcome {
-            Outcome::Failed(text) => Step::Done(failed(self.work.request, cut(&text, max))),
-            Outcome::Hidden(payload) if self.next_hop().is_some() => Step::Computed(self, payload),
-            Outcome::Hidden(payload) => Step::Done(self.result(ResultKind::HIDDEN, payload)),
-            Outcome::Logits(payload) => Step::Done(self.result(ResultKind::LOGITS, payload)),
-            Outcome::Ack => Step::Done(self.result(ResultKind::ACK, alloc::vec::Vec::new())),
-        }
     }
 }
