@@ -157,7 +157,12 @@ impl Coordinator {
     pub fn shut_down(&mut self, now: Instant) {
         self.tick(now);
         self.is_over = true;
-        for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
+        // Those on which something is under way come first, so that it fails for this reason.
+        let (some, others): (Vec<_>, Vec<_>) = self
+            .links
+            .iter()
+            .partition(|(_, line)| matches!(line.role, Role::Channel(_) | Role::Transfer(_)));
+        for conn in some.into_iter().chain(others).map(|(conn, _)| conn).collect::<Vec<_>>() {
             self.end(conn, How::WhenSent, Fault::ShutDown);
         }
         self.look();

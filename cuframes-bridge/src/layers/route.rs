@@ -245,6 +245,8 @@ pub(crate) const HOP_LOGITS: u32 = 1;
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     fn hello(layers: (u32, u32), has_output: u32) -> Hello {

@@ -252,6 +252,10 @@ impl Worker {
             out.insert(task, Out { conn, session, what });
             events.extend(freed.map(|session| WorkerEvent::Freed { session }));
             events.push_back(event);
+            if !matches!(slot.step, Step::Working(_)) {
+                // A snapshot is alone.
+                break;
+            }
         }
         moved
     }
