@@ -19,7 +19,63 @@
 //!
 //! A peer that breaks the protocol, does not read, or sends without end costs its own connection. Connections, requests under
 //! way, sessions and bytes that are kept have limits, which stand in [`WorkerConfig`] and [`CoordinatorConfig`]; nothing is
-//! kept for what is only announced.
+//! kept for what is only announced. Snapshots and requests of all connections together have room for what their limits say
+//! times the connections, so a host that is short of memory lowers [`Limits`](crate::wire::Limits) or `max_connections`.
+//!
+//! # Example
+//!
+//! One worker that has both layers of a model. A real driver has sockets where this has pairs of numbers.
+//!
+//! ```
+//! use cuframes_bridge::layers::{
+//!     Coordinator, CoordinatorConfig, CoordinatorEvent, Outcome, Request, Worker, WorkerConfig, WorkerEvent,
+//! };
+//! use cuframes_core::Instant;
+//! use cuframes_core::streams::{Action, ConnId, Machine};
+//!
+//! fn carry(from: &mut impl Machine, conn: ConnId, to: &mut impl Machine, its: ConnId) {
+//!     while let Some(bytes) = from.poll_transmit(conn).map(<[u8]>::to_vec) {
+//!         from.transmitted(conn, bytes.len());
+//!         to.handle_bytes(Instant::ZERO, its, &bytes);
+//!     }
+//! }
+//!
+//! let now = Instant::ZERO;
+//! let mut config = CoordinatorConfig::new(1, "model", 2);
+//! config.host = Some("127.0.0.1".into());
+//! let mut coordinator = Coordinator::new(now, config);
+//! let mut config = WorkerConfig::new("tcp://127.0.0.1:7000", 1, "model", (0, 1), 2);
+//! config.listen_port = 7001;
+//! let mut worker = Worker::new(now, config);
+//!
+//! // The worker connects, and says who it is.
+//! let Some(Action::Connect { conn: control, .. }) = worker.poll_action() else { return Err("it connects".into()) };
+//! let peer = coordinator.handle_accepted(now, 0).ok_or("it is let in")?;
+//! worker.handle_connected(now, control);
+//! carry(&mut worker, control, &mut coordinator, peer);
+//!
+//! // The coordinator connects to its data port, and sends a request.
+//! let request = coordinator.submit(now, Request::new(7, vec![1, 2, 3]))?;
+//! let Some(Action::Connect { conn: data, address, .. }) = coordinator.poll_action() else { return Err("so does this".into()) };
+//! assert_eq!(address, "tcp://127.0.0.1:7001");
+//! let served = worker.handle_accepted(now, 0).ok_or("it is let in")?;
+//! coordinator.handle_connected(now, data);
+//! carry(&mut coordinator, data, &mut worker, served);
+//!
+//! // The worker's owner computes it.
+//! while let Some(event) = worker.poll_event() {
+//!     if let WorkerEvent::Work(task) = event {
+//!         worker.finish(now, task.id, Outcome::Logits(vec![0; 4]))?;
+//!     }
+//! }
+//! carry(&mut worker, served, &mut coordinator, data);
+//! let answers = core::iter::from_fn(|| coordinator.poll_event()).filter_map(|event| match event {
+//!     CoordinatorEvent::Answer(answer) => Some(answer.request),
+//!     _ => None,
+//! });
+//! assert_eq!(answers.collect::<Vec<_>>(), [request]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod coordinator;
 mod fault;

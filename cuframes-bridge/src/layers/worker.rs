@@ -350,15 +350,17 @@ impl Machine for Worker {
     }
 
     fn transmitted(&mut self, conn: ConnId, n: usize) {
-        let was_full = self.links.get(conn).is_some_and(|(peer, _)| peer.waiting() > MAX_WAITING);
+        let is_full =
+            |links: &Links<Peer, Line>| links.get(conn).is_some_and(|(peer, _)| peer.waiting() > MAX_WAITING);
+        let was_full = is_full(&self.links);
         self.links.transmitted(conn, n);
         if let Some(line) = self.links.what_mut(conn) {
             line.stall.progressed();
         }
         self.next_transmitted(conn);
-        self.pour(conn);
-        if was_full && self.links.get(conn).is_some_and(|(peer, _)| peer.waiting() <= MAX_WAITING) {
-            // It goes on at a time that is known.
+        let is_over = self.pour(conn) && !self.is_pouring(conn);
+        if is_over || was_full && !is_full(&self.links) {
+            // There is no clock here: what is next begins at a time that is known.
             self.wake = Some(self.now);
         }
     }

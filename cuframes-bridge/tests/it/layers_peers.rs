@@ -1,6 +1,9 @@
 //! What workers compute in tests, and what is said to them.
 
-use cuframes_bridge::layers::{CoordinatorConfig, Outcome, Task, Wants, WorkerConfig};
+use cuframes_bridge::layers::{
+    CoordinatorConfig, CoordinatorEvent, Fault, Outcome, Request, Task, TaskId, Wants, WorkerConfig,
+    WorkerEvent,
+};
 use cuframes_bridge::wire::{EMPTY_HASH, Hop, Message, Route, Width, Work, WorkFlags, extend_hash};
 
 use crate::bytes::{Item, decode};
@@ -10,6 +13,63 @@ use crate::layers_world::{Caller, Net, Who};
 pub(crate) const VALUES: u32 = 2;
 /// Layers of the model.
 pub(crate) const LAYERS: u32 = 43;
+
+/// What a worker's owner does, and what is said to a worker by hand.
+impl Net {
+    /// The tasks that a worker was given since the last look; nothing else has happened to it.
+    pub(crate) fn tasks(&mut self, worker: usize) -> Vec<Task> {
+        let task = |event: WorkerEvent| match event {
+            WorkerEvent::Work(task) => *task,
+            other => panic!("{other:?}"),
+        };
+        self.workers[worker].events.drain(..).map(task).collect()
+    }
+
+    /// The only one.
+    pub(crate) fn task(&mut self, worker: usize) -> Task {
+        let mut tasks = self.tasks(worker);
+        assert_eq!(tasks.len(), 1, "{tasks:?}");
+        tasks.remove(0)
+    }
+
+    pub(crate) fn finish(&mut self, worker: usize, task: TaskId, outcome: Outcome) {
+        self.workers[worker].machine.finish(self.now, task, outcome).unwrap();
+        self.run();
+    }
+
+    /// Does what is wanted.
+    pub(crate) fn compute(&mut self, worker: usize, task: &Task) {
+        self.finish(worker, task.id, computed(task));
+    }
+
+    /// What has happened to a worker since the last look.
+    pub(crate) fn worker_events(&mut self, worker: usize) -> Vec<WorkerEvent> {
+        self.workers[worker].events.drain(..).collect()
+    }
+
+    /// What a coordinator has told since the last look.
+    pub(crate) fn events(&mut self, coordinator: usize) -> Vec<CoordinatorEvent> {
+        self.coordinators[coordinator].events.drain(..).collect()
+    }
+
+    /// Why a connection to the first worker's data port ended; `None` if it has not.
+    pub(crate) fn closed(&mut self, worker: usize, caller: Caller) -> Option<Fault> {
+        let its = self.conn(caller);
+        let faults = self.workers[worker].events.iter().filter_map(|event| match event {
+            WorkerEvent::Closed { conn, fault } if *conn == its => Some(fault.clone()),
+            _ => None,
+        });
+        let faults: Vec<Fault> = faults.collect();
+        assert!(faults.len() <= 1, "it ended twice");
+        faults.into_iter().next()
+    }
+
+    pub(crate) fn submit(&mut self, request: Request) -> u64 {
+        let number = self.coordinators[0].machine.submit(self.now, request).unwrap();
+        self.run();
+        number
+    }
+}
 
 /// Hidden states and logits that depend on the tokens and on what came in.
 pub(crate) fn computed(task: &Task) -> Outcome {

@@ -1,7 +1,6 @@
 //! Whatever order bytes, polls, and answers of the owners come in: the same is answered; and every request ends once.
 
 use std::collections::BTreeMap;
-use std::iter;
 use std::time::Duration;
 
 use cuframes_bridge::layers::{
@@ -16,10 +15,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+use crate::any::cases;
 use crate::bytes::whole;
 use crate::layers_peers::{all, computed, coordinator_config, encoded, said, worker_config};
 use crate::layers_world::{Net, Who};
-use crate::properties::cases;
 
 /// What a peer says to a worker. Sessions are 0 to 2.
 #[derive(Clone, Debug)]
@@ -150,11 +149,8 @@ impl One {
     }
 
     /// Answers one of the tasks, the way it is always answered.
-    fn answer(&mut self, at: &Index) {
-        if self.has.is_empty() {
-            return;
-        }
-        match self.has.remove(at.index(self.has.len())) {
+    fn answer(&mut self, at: usize) {
+        match self.has.remove(at) {
             WorkerEvent::Work(task) => {
                 let fails = (task.request % 7 == 3).then(|| Outcome::Failed("it failed".into()));
                 let outcome = fails.unwrap_or_else(|| computed(&task));
@@ -177,20 +173,15 @@ impl One {
     fn finish(&mut self) {
         loop {
             self.poll(usize::MAX);
-            if self.has.is_empty() {
+            if self.worker.poll_timeout().is_some_and(|at| at <= NOW) {
+                self.worker.handle_timeout(NOW);
+            } else if self.has.is_empty() {
                 return;
+            } else {
+                self.answer(0);
             }
-            self.answer(&FIRST.with(|index| *index));
         }
     }
-}
-
-std::thread_local! {
-    static FIRST: Index = {
-        use proptest::strategy::{Strategy as _, ValueTree as _};
-        let mut runner = proptest::test_runner::TestRunner::deterministic();
-        any::<Index>().new_tree(&mut runner).unwrap().current()
-    };
 }
 
 proptest! {
@@ -213,10 +204,11 @@ proptest! {
         let mut cut = One::new(prefetch);
         let mut left = &script[..];
         let mut pieces = pieces.iter().cycle();
-        let mut steps = steps.iter().cycle().chain(iter::empty());
+        let mut steps = steps.iter().cycle();
         let mut idle = 0;
         while !left.is_empty() {
             let step = steps.next();
+            idle += 1;
             match step.map_or(0, |(step, _)| *step) {
                 // A driver that heeds what the machine wants; now and then one that does not.
                 0 if cut.worker.is_hungry(cut.conn) || idle > 20 => {
@@ -225,15 +217,9 @@ proptest! {
                     cut.worker.handle_bytes(NOW, cut.conn, piece);
                     idle = 0;
                 }
-                1 => cut.poll(width),
                 2 => cut.worker.handle_timeout(NOW),
-                3 => cut.answer(&step.unwrap().1),
-                _ => {
-                    idle += 1;
-                    if step.is_none() {
-                        cut.poll(width);
-                    }
-                }
+                3 if !cut.has.is_empty() => cut.answer(step.unwrap().1.index(cut.has.len())),
+                _ => cut.poll(width),
             }
             if idle > 100 {
                 break;
@@ -280,6 +266,9 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
+/// Hash and payload of an answer, or why there is none.
+type End = Result<(u64, Vec<u8>), Failure>;
+
 /// A net, and what its owners know.
 struct Scene {
     net: Net,
@@ -290,7 +279,7 @@ struct Scene {
     sessions: BTreeMap<u64, (u64, u32)>,
     /// What was submitted, and its answers.
     submitted: Vec<u64>,
-    answers: Vec<(u64, Result<(u64, Vec<u8>), Failure>)>,
+    answers: Vec<(u64, End)>,
 }
 
 impl Scene {
@@ -320,7 +309,7 @@ impl Scene {
 
     fn submit(&mut self, session: u64, kind: u8) {
         let (hash, len) = self.sessions.get(&session).copied().unwrap_or((EMPTY_HASH, 0));
-        let reset = kind % 5 == 0 || len > 90;
+        let reset = kind.is_multiple_of(5) || len > 90;
         let (hash, len) = if reset { (EMPTY_HASH, 0) } else { (hash, len) };
         let mut request = Request::new(session, vec![u32::from(kind), 2]);
         (request.prefix_hash, request.pos0, request.reset) = (hash, len, reset);

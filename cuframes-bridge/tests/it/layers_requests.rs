@@ -14,8 +14,11 @@ use crate::layers_world::{Caller, Net, Who};
 
 const C: Who = Who::Coordinator(0);
 
+/// Layers and port of a worker.
+type Place = ((u32, u32), u16);
+
 /// A coordinator, and workers that are written by hand, with these layers and ports; their control connections.
-fn by_hand(change: impl FnOnce(&mut CoordinatorConfig), workers: &[((u32, u32), u16)]) -> (Net, Vec<Caller>) {
+fn by_hand(change: impl FnOnce(&mut CoordinatorConfig), workers: &[Place]) -> (Net, Vec<Caller>) {
     let mut net = Net::new();
     let mut config = coordinator_config();
     change(&mut config);
@@ -104,7 +107,7 @@ fn requests_go_to_the_data_port_with_numbers_from_one() {
 
 #[test]
 fn so_many_requests_are_under_way() {
-    let windows: [(Option<usize>, &[((u32, u32), u16)], usize); 6] = [
+    let windows: [(Option<usize>, &[Place], usize); 6] = [
         (None, &[((0, 42), 5)], 3),
         (None, &[((0, 20), 5), ((21, 42), 6)], 4),
         (

@@ -1,10 +1,7 @@
 //! Sessions that are saved and loaded: each on a connection of its own, in chunks.
 
-use std::time::Duration;
-
 use cuframes_bridge::layers::{
-    ChunkFault, CoordinatorEvent, Failure, Fault, FinishError, Refusal, Snapshot, SubmitError, TaskId,
-    WorkerEvent,
+    ChunkFault, CoordinatorEvent, Fault, FinishError, Refusal, Snapshot, TaskId, WorkerEvent,
 };
 use cuframes_bridge::wire::{Begin, Chunk, Done, FrameType, Message, SnapshotId, WireError, token_hash};
 use cuframes_core::streams::ConnId;
@@ -13,9 +10,9 @@ use crate::bytes::{Item, decode, encode, frame, vector};
 use crate::layers_peers::{all, alone, coordinator_config, encoded, messages, said, work, worker_config};
 use crate::layers_world::{Caller, Net, Who};
 
-const FIRST: u64 = 1 << 63;
+pub(crate) const FIRST: u64 = 1 << 63;
 
-fn id(request: u64, tokens: &[u32]) -> SnapshotId {
+pub(crate) fn id(request: u64, tokens: &[u32]) -> SnapshotId {
     SnapshotId {
         model_id: 1,
         session: 7,
@@ -32,16 +29,16 @@ fn load(request: u64, tokens: &[u32], payload_bytes: u64) -> Message {
     Message::LoadBegin(Begin { id, payload_bytes, tokens: tokens.to_vec(), ..Begin::default() })
 }
 
-fn chunk(request: u64, data: &[u8]) -> Vec<u8> {
+pub(crate) fn chunk(request: u64, data: &[u8]) -> Vec<u8> {
     let bytes = u32::try_from(data.len()).unwrap();
     [&encoded(&Message::Chunk(Chunk { request, bytes })), data].concat()
 }
 
-fn done(request: u64) -> Message {
+pub(crate) fn done(request: u64) -> Message {
     Message::Done(Done { request, ..Done::default() })
 }
 
-fn refused(request: u64, text: &str) -> Message {
+pub(crate) fn refused(request: u64, text: &str) -> Message {
     Message::Done(Done { request, status: 1, message: text.into() })
 }
 
@@ -88,7 +85,9 @@ fn finish_load(net: &mut Net, task: TaskId, result: Result<(), &str>) {
 }
 
 /// A coordinator, and a worker that is written by hand, for the last layers; its control connection.
-fn with_hand(change: impl FnOnce(&mut cuframes_bridge::layers::CoordinatorConfig)) -> (Net, ConnId) {
+pub(crate) fn with_hand(
+    change: impl FnOnce(&mut cuframes_bridge::layers::CoordinatorConfig),
+) -> (Net, ConnId) {
     let mut net = Net::new();
     let mut config = coordinator_config();
     config.chunk_bytes = 4;
@@ -102,7 +101,7 @@ fn with_hand(change: impl FnOnce(&mut cuframes_bridge::layers::CoordinatorConfig
     (net, conn)
 }
 
-fn ask(net: &mut Net, worker: ConnId, tokens: &[u32]) -> u64 {
+pub(crate) fn ask(net: &mut Net, worker: ConnId, tokens: &[u32]) -> u64 {
     let count = u32::try_from(tokens.len()).unwrap();
     let machine = &mut net.coordinators[0].machine;
     let number = machine.save(net.now, worker, 7, token_hash(tokens), count).unwrap();
@@ -110,19 +109,11 @@ fn ask(net: &mut Net, worker: ConnId, tokens: &[u32]) -> u64 {
     number
 }
 
-fn give(net: &mut Net, worker: ConnId, tokens: &[u32], payload: &[u8]) -> u64 {
+pub(crate) fn give(net: &mut Net, worker: ConnId, tokens: &[u32], payload: &[u8]) -> u64 {
     let machine = &mut net.coordinators[0].machine;
     let number = machine.load(net.now, worker, 7, tokens.to_vec(), payload.to_vec()).unwrap();
     net.run();
     number
-}
-
-fn failed(request: u64, fault: Fault) -> CoordinatorEvent {
-    CoordinatorEvent::Failed { request, failure: Failure::Transport(fault) }
-}
-
-fn remote(request: u64, text: &str) -> CoordinatorEvent {
-    CoordinatorEvent::Failed { request, failure: Failure::Remote(text.into()) }
 }
 
 #[test]
@@ -327,13 +318,15 @@ fn a_snapshot_to_load_that_is_wrong_is_refused() {
         assert_eq!((net.is_closed(caller), fault.is_some()), (payload_bytes > 0, payload_bytes > 0));
         (message.clone(), fault)
     };
-    for (change, text) in [
-        ((|begin| begin.id.model_id = 2) as fn(&mut Begin), "model 2 is not that of this worker"),
+    type Change = fn(&mut Begin);
+    let changes: [(Change, &str); 5] = [
+        (|begin| begin.id.model_id = 2, "model 2 is not that of this worker"),
         (|begin| begin.id.layer_end = 41, "layers 0..41 are not those of this worker"),
         (|begin| begin.tokens = vec![0; 101], "101 tokens do not fit into a context of 100"),
         (|begin| begin.tokens[1] = 1000, "token 1000 is not in the vocabulary"),
         (|begin| begin.id.token_hash = 5, "the tokens have another hash than 0x0000000000000005"),
-    ] {
+    ];
+    for (change, text) in changes {
         assert_eq!(wrong(0, change).0, text);
         assert_eq!(wrong(5, change).0, text);
     }
@@ -406,110 +399,4 @@ fn snapshots_that_are_loaded_at_a_time_have_a_bound_together() {
     net.worker_events(0);
     net.say(a, &chunk(3, &[0; 20]));
     assert_eq!(loaded(&mut net).2.len(), 80);
-}
-
-#[test]
-fn a_worker_that_has_no_snapshot_or_can_not_load_one_says_so() {
-    let (mut net, worker) = with_hand(|_| {});
-    let tokens = [1, 2];
-    let number = ask(&mut net, worker, &tokens);
-    let data = net.called("tcp://h:5");
-    let id = SnapshotId { request: number, layer_start: 21, ..id(0, &tokens) };
-    let none = Begin { id, status: 1, message: "no such session".into(), ..Begin::default() };
-    net.tell(data, &Message::Begin(none));
-    assert_eq!(net.events(0), [remote(number, "no such session")]);
-    assert!(net.is_closed(data));
-
-    // In the middle of it, too.
-    let number = ask(&mut net, worker, &tokens);
-    let data = net.called("tcp://h:5");
-    let id = SnapshotId { request: number, ..id };
-    let begin = Begin { id, payload_bytes: 5, tokens: tokens.to_vec(), ..Begin::default() };
-    net.tell(data, &Message::Begin(begin));
-    net.tell(data, &refused(number, "disk failed"));
-    assert_eq!(net.events(0), [remote(number, "disk failed")]);
-
-    let number = give(&mut net, worker, &tokens, b"hello");
-    let data = net.called("tcp://h:5");
-    net.heard(data);
-    net.tell(data, &refused(number, "another version"));
-    assert_eq!(net.events(0), [remote(number, "another version")]);
-    assert!(net.is_closed(data));
-}
-
-#[test]
-fn a_snapshot_that_does_not_fit_what_was_asked_fails_and_costs_no_worker() {
-    let tokens = [1, 2];
-    let begin = |number: u64, change: fn(&mut Begin)| {
-        let id = SnapshotId { request: number, layer_start: 21, ..id(0, &tokens) };
-        let mut begin = Begin { id, payload_bytes: 5, tokens: tokens.to_vec(), ..Begin::default() };
-        change(&mut begin);
-        encoded(&Message::Begin(begin))
-    };
-    let right = |number| begin(number, |_| {});
-    let n = FIRST;
-    let order = |got| Fault::Order { got, expected: Some(n) };
-    for (bytes, fault) in [
-        (begin(n + 1, |_| {}), order(n + 1)),
-        (begin(n, |begin| begin.id.session = 8), order(n)),
-        (begin(n, |begin| begin.tokens = vec![1, 3]), Fault::Hash { request: n }),
-        (begin(n, |begin| begin.tokens = vec![1]), Fault::Hash { request: n }),
-        (
-            begin(n, |begin| begin.payload_bytes = 101),
-            Fault::Frame(WireError::Field {
-                kind: FrameType::SNAPSHOT_BEGIN,
-                field: "payload_bytes",
-                value: 101,
-            }),
-        ),
-        (encoded(&done(n)), Fault::Unexpected(FrameType::DONE)),
-        (chunk(n, b"x"), Fault::Unexpected(FrameType::CHUNK)),
-        ([right(n), right(n)].concat(), Fault::Unexpected(FrameType::SNAPSHOT_BEGIN)),
-        ([right(n), encoded(&done(n))].concat(), Fault::Chunk(ChunkFault::Missing { left: 5 })),
-        ([right(n), chunk(n, b"hello"), encoded(&done(1))].concat(), order(1)),
-        ([right(n), chunk(n, b"hello!")].concat(), Fault::Chunk(ChunkFault::Bytes { got: 6, left: 5 })),
-        ([right(n), chunk(1, b"hello")].concat(), Fault::Chunk(ChunkFault::Request { got: 1, expected: n })),
-        (encoded(&Message::Error("no".into())), Fault::Remote("no".into())),
-    ] {
-        let (mut net, worker) = with_hand(|config| config.snapshot_bytes = 100);
-        assert_eq!(ask(&mut net, worker, &tokens), n);
-        let data = net.called("tcp://h:5");
-        net.say(data, &bytes);
-        assert_eq!(net.events(0), [failed(n, fault)]);
-        assert!(net.is_closed(data));
-        assert_eq!(net.coordinators[0].machine.registry().workers().len(), 1);
-    }
-    // One that is said to be loaded before it is there.
-    let (mut net, worker) = with_hand(|_| {});
-    net.listen_deaf("tcp://h:5");
-    let number = give(&mut net, worker, &[1], &[0; 100]);
-    let data = net.called("tcp://h:5");
-    net.tell(data, &done(number));
-    assert_eq!(net.events(0), [failed(number, Fault::Chunk(ChunkFault::Missing { left: 100 }))]);
-}
-
-#[test]
-fn a_snapshot_ends_with_its_worker_or_its_connection() {
-    let (mut net, worker) = with_hand(|config| config.max_snapshots = 2);
-    let first = ask(&mut net, worker, &[1]);
-    let data = net.called("tcp://h:5");
-    net.hang_up(data);
-    assert_eq!(net.events(0), [failed(first, Fault::Ended)]);
-    net.unlisten("tcp://h:5");
-    let second = ask(&mut net, worker, &[1]);
-    net.pass(Duration::from_secs(5));
-    assert_eq!(net.events(0), [failed(second, Fault::Unreachable)]);
-    net.listen("tcp://h:5", Who::Hand);
-    let third = ask(&mut net, worker, &[1]);
-    let fourth = give(&mut net, worker, &[1], b"x");
-    let machine = &mut net.coordinators[0].machine;
-    assert_eq!(machine.save(net.now, worker, 7, 0, 0), Err(SubmitError::Full));
-    assert_eq!((second, third, fourth), (FIRST + 1, FIRST + 2, FIRST + 3));
-    assert!(machine.forget(net.now, worker));
-    net.run();
-    let gone = CoordinatorEvent::Left { conn: worker, fault: Fault::Forgotten };
-    assert_eq!(net.events(0), [gone, failed(third, Fault::Gone), failed(fourth, Fault::Gone)]);
-    let machine = &mut net.coordinators[0].machine;
-    assert_eq!(machine.save(net.now, worker, 7, 0, 0), Err(SubmitError::NoWorker));
-    assert_eq!(machine.load(net.now, worker, 7, Vec::new(), Vec::new()), Err(SubmitError::NoWorker));
 }

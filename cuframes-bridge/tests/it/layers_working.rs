@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cuframes_bridge::layers::{Fault, FinishError, Outcome, Wants, WorkerEvent};
 use cuframes_bridge::wire::{
-    EMPTY_HASH, FrameType, Hop, Message, ResultKind, Telemetry, Width, Work, WorkFlags, WorkResult,
-    extend_hash, token_hash,
+    FrameType, Hop, Message, ResultKind, Telemetry, Width, Work, WorkFlags, WorkResult, extend_hash,
+    token_hash,
 };
 use cuframes_core::streams::Machine as _;
 
@@ -14,7 +14,7 @@ use crate::layers_peers::{LAYERS, all, alone, computed, encoded, messages, said,
 use crate::layers_world::{Net, Who};
 
 /// The only result.
-fn result(messages: Vec<Message>) -> WorkResult {
+pub(crate) fn result(messages: Vec<Message>) -> WorkResult {
     match <[Message; 1]>::try_from(messages) {
         Ok([Message::Result(result)]) => *result,
         other => panic!("{other:?}"),
@@ -22,7 +22,7 @@ fn result(messages: Vec<Message>) -> WorkResult {
 }
 
 /// The numbers of requests that are answered.
-fn answered(messages: &[Message]) -> Vec<u64> {
+pub(crate) fn answered(messages: &[Message]) -> Vec<u64> {
     let number = |message: &Message| match message {
         Message::Result(result) => result.request,
         other => panic!("{other:?}"),
@@ -274,77 +274,6 @@ fn a_request_that_can_not_be_read_is_refused_by_its_number() {
 }
 
 #[test]
-fn a_session_goes_on_where_it_stands() {
-    let (mut net, caller) = alone(|_| {});
-    let go = |net: &mut Net, request, prefix: &[u32], tokens: &[u32], reset: bool| {
-        let mut work = all(7, request, prefix, tokens);
-        if reset {
-            work.flags = work.flags.union(WorkFlags::RESET);
-        }
-        let now = net.tell(caller, &said(work));
-        match net.tasks(0).pop() {
-            Some(task) => {
-                assert_eq!(now, []);
-                net.compute(0, &task);
-                let result = result(messages(&net.heard(caller)));
-                assert_eq!((result.request, result.status), (request, 0));
-                Ok(task.is_new)
-            }
-            None => Err(result(now).error().unwrap()),
-        }
-    };
-    let mismatch = || Err("worker KV prefix hash mismatch".into());
-    assert_eq!(go(&mut net, 1, &[1], &[2], false), mismatch());
-    assert_eq!(net.workers[0].machine.sessions(), 0);
-    assert_eq!(go(&mut net, 2, &[], &[1, 2], false), Ok(true));
-    assert_eq!(go(&mut net, 3, &[1, 2], &[3], false), Ok(false));
-    assert_eq!(go(&mut net, 4, &[1, 2], &[3], false), mismatch());
-    assert_eq!(go(&mut net, 5, &[], &[1], false), mismatch());
-    assert_eq!(go(&mut net, 6, &[], &[4], true), Ok(true));
-    assert_eq!(go(&mut net, 7, &[4], &[5], false), Ok(false));
-}
-
-#[test]
-fn a_session_that_failed_begins_again() {
-    let (mut net, caller) = alone(|_| {});
-    net.tell(caller, &said(all(7, 1, &[], &[1])));
-    let task = net.task(0);
-    net.finish(0, task.id, Outcome::Failed("out of memory".into()));
-    let failed = result(messages(&net.heard(caller)));
-    assert_eq!((failed.request, failed.error().unwrap()), (1, "out of memory".into()));
-    let mismatch = result(net.tell(caller, &said(all(7, 2, &[1], &[2]))));
-    assert_eq!(mismatch.error().unwrap(), "worker KV prefix hash mismatch");
-    net.tell(caller, &said(all(7, 3, &[], &[1])));
-    assert!(net.task(0).is_new);
-}
-
-#[test]
-fn requests_of_one_session_are_computed_one_after_the_other() {
-    let (mut net, caller) = alone(|_| {});
-    net.tell(caller, &said(all(7, 1, &[], &[1])));
-    net.tell(caller, &said(all(7, 2, &[1], &[2])));
-    net.tell(caller, &said(all(7, 3, &[1], &[3])));
-    let first = net.task(0);
-    // Also those of another connection.
-    let other = net.call(Who::Worker(0));
-    net.workers[0].events.clear();
-    net.tell(other, &said(all(7, 4, &[1, 2], &[4])));
-    assert_eq!(net.tasks(0), []);
-    net.compute(0, &first);
-    let second = net.task(0);
-    assert_eq!((second.request, second.is_new), (2, false));
-    net.compute(0, &second);
-    // The third one found another session than it expected; who of the two comes first is of no matter.
-    let third = net.task(0);
-    assert_eq!(third.request, 4);
-    net.compute(0, &third);
-    let heard = messages(&net.heard(caller));
-    assert_eq!(answered(&heard), [1, 2, 3]);
-    assert_eq!(result(heard[2..].to_vec()).error().unwrap(), "worker KV prefix hash mismatch");
-    assert_eq!(answered(&messages(&net.heard(other))), [4]);
-}
-
-#[test]
 fn results_come_in_the_order_of_the_requests_whoever_is_done_first() {
     let (mut net, caller) = alone(|config| config.prefetch = 8);
     for session in 1..=4 {
@@ -483,19 +412,4 @@ fn an_error_of_the_peer_and_what_is_no_frame_end_the_connection_without_a_word()
     let (mut net, caller) = alone(|_| {});
     assert!(net.say(caller, b"GET / HTTP/1.1").is_empty());
     assert!(matches!(net.closed(0, caller), Some(Fault::Frame(_))) && net.is_closed(caller));
-}
-
-#[test]
-fn the_session_that_was_not_used_for_the_longest_time_makes_room() {
-    let (mut net, caller) = alone(|config| config.max_sessions = 2);
-    for session in [1, 2] {
-        net.tell(caller, &said(all(session, session, &[], &[5])));
-        let task = net.task(0);
-        net.compute(0, &task);
-    }
-    net.tell(caller, &said(all(3, 3, &[], &[5])));
-    let events = net.worker_events(0);
-    assert!(matches!(events[..], [WorkerEvent::Freed { session: 1 }, WorkerEvent::Work(_)]), "{events:?}");
-    assert_eq!(net.workers[0].machine.sessions(), 2);
-    assert_eq!(token_hash(&[]), EMPTY_HASH);
 }

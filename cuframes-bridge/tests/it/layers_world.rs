@@ -4,15 +4,12 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use cuframes_bridge::layers::{
-    Coordinator, CoordinatorConfig, CoordinatorEvent, Fault, Outcome, Request, Task, TaskId, Worker,
-    WorkerConfig, WorkerEvent,
-};
+use cuframes_bridge::layers::{Coordinator, CoordinatorConfig, Worker, WorkerConfig};
 use cuframes_bridge::wire::Message;
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Machine};
 
-use crate::layers_peers::{computed, encoded, messages};
+use crate::layers_peers::{encoded, messages};
 
 /// Everything that there is.
 pub(crate) struct Net {
@@ -125,8 +122,9 @@ impl Net {
     pub(crate) fn try_call(&mut self, to: Who) -> Option<Caller> {
         let conn = self.accept(to)?;
         self.wires.push(Wire::new(End::new(Who::Hand, ConnId::new(u64::MAX)), End::new(to, conn), "hand"));
+        let caller = Caller(self.wires.len() - 1);
         self.run();
-        Some(Caller(self.wires.len() - 1))
+        Some(caller)
     }
 
     pub(crate) fn call(&mut self, to: Who) -> Caller {
@@ -248,11 +246,12 @@ impl Net {
         }
         for number in 0..self.workers.len() {
             let node = &mut self.workers[number];
-            node.events.extend(std::iter::from_fn(|| node.machine.poll_event()));
             // What wants to be woken at once is.
             if node.machine.poll_timeout().is_some_and(|at| at <= self.now) {
                 node.machine.handle_timeout(self.now);
+                moved = true;
             }
+            node.events.extend(std::iter::from_fn(|| node.machine.poll_event()));
             while let Some(action) = self.workers[number].machine.poll_action() {
                 moved |= self.do_action(Who::Worker(number), action);
             }
@@ -368,63 +367,6 @@ impl Net {
             Who::Worker(number) => f(&mut self.workers[number].machine),
             Who::Hand => f(&mut Nobody),
         }
-    }
-}
-
-/// What a worker's owner does, and what is said to a worker by hand.
-impl Net {
-    /// The tasks that a worker was given since the last look; nothing else has happened to it.
-    pub(crate) fn tasks(&mut self, worker: usize) -> Vec<Task> {
-        let task = |event: WorkerEvent| match event {
-            WorkerEvent::Work(task) => *task,
-            other => panic!("{other:?}"),
-        };
-        self.workers[worker].events.drain(..).map(task).collect()
-    }
-
-    /// The only one.
-    pub(crate) fn task(&mut self, worker: usize) -> Task {
-        let mut tasks = self.tasks(worker);
-        assert_eq!(tasks.len(), 1, "{tasks:?}");
-        tasks.remove(0)
-    }
-
-    pub(crate) fn finish(&mut self, worker: usize, task: TaskId, outcome: Outcome) {
-        self.workers[worker].machine.finish(self.now, task, outcome).unwrap();
-        self.run();
-    }
-
-    /// Does what is wanted.
-    pub(crate) fn compute(&mut self, worker: usize, task: &Task) {
-        self.finish(worker, task.id, computed(task));
-    }
-
-    /// What has happened to a worker since the last look.
-    pub(crate) fn worker_events(&mut self, worker: usize) -> Vec<WorkerEvent> {
-        self.workers[worker].events.drain(..).collect()
-    }
-
-    /// What a coordinator has told since the last look.
-    pub(crate) fn events(&mut self, coordinator: usize) -> Vec<CoordinatorEvent> {
-        self.coordinators[coordinator].events.drain(..).collect()
-    }
-
-    /// Why a connection to the first worker's data port ended; `None` if it has not.
-    pub(crate) fn closed(&mut self, worker: usize, caller: Caller) -> Option<Fault> {
-        let its = self.conn(caller);
-        let faults = self.workers[worker].events.iter().filter_map(|event| match event {
-            WorkerEvent::Closed { conn, fault } if *conn == its => Some(fault.clone()),
-            _ => None,
-        });
-        let faults: Vec<Fault> = faults.collect();
-        assert!(faults.len() <= 1, "it ended twice");
-        faults.into_iter().next()
-    }
-
-    pub(crate) fn submit(&mut self, request: Request) -> u64 {
-        let number = self.coordinators[0].machine.submit(self.now, request).unwrap();
-        self.run();
-        number
     }
 }
 

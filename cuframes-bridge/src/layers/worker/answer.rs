@@ -16,7 +16,7 @@ use crate::layers::transfer::Sending;
 use crate::wire::{Begin, Message, ResultKind, SnapshotId, token_hash};
 
 impl Worker {
-    /// Answers a [`WorkerEvent::Work`]. What nobody waits for any more is answered, too.
+    /// Answers a [`Work`](super::WorkerEvent::Work). What nobody waits for any more is answered, too.
     ///
     /// # Errors
     /// If the outcome is not what is wanted; the task still waits then.
@@ -40,7 +40,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers a [`WorkerEvent::Save`]: with the snapshot, or with why there is none.
+    /// Answers a [`Save`](super::WorkerEvent::Save): with the snapshot, or with why there is none.
     ///
     /// # Errors
     /// If there is no such task, or the tokens are not those of the session; the task still waits then.
@@ -69,7 +69,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers a [`WorkerEvent::Load`]: that it is loaded, or why not; then the session is freed.
+    /// Answers a [`Load`](super::WorkerEvent::Load): that it is loaded, or why not; then the session is freed.
     ///
     /// # Errors
     /// If there is no such task.

@@ -260,6 +260,12 @@ impl Worker {
         moved
     }
 
+    /// Whether a snapshot is on its way.
+    pub(super) fn is_pouring(&mut self, conn: ConnId) -> bool {
+        let front = self.upstream(conn).and_then(|upstream| upstream.slots.front());
+        front.is_some_and(|slot| matches!(slot.step, Step::Sending(_)))
+    }
+
     /// Sends the next chunk of a snapshot, when the one before is sent.
     pub(super) fn pour(&mut self, conn: ConnId) -> bool {
         if self.links.get(conn).is_none_or(|(peer, _)| peer.waiting() > 0) {
