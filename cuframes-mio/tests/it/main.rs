@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod aside;
 mod barrier;
 mod by_number;
 mod claims;
@@ -22,6 +23,7 @@ mod events;
 mod evictions;
 mod fork;
 mod frozen;
+mod given;
 mod gone;
 mod handshakes;
 mod host_memory;
