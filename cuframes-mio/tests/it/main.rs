@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod aside;
 mod barrier;
 mod bridge;
 mod bulk;
@@ -24,6 +25,7 @@ mod events;
 mod evictions;
 mod fork;
 mod frozen;
+mod given;
 mod gone;
 mod handshakes;
 mod host_memory;
