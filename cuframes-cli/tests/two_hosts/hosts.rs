@@ -78,8 +78,8 @@ impl Pair {
         let (a, b) = (format!("cfa{}", near.pid()), format!("cfb{}", near.pid()));
         for words in [
             format!("link add {a} type veth peer name {b}"),
-            format!("link set {a} netns {} name link", near.pid()),
-            format!("link set {b} netns {} name link", far.pid()),
+            format!("link set {a} netns {} name cable", near.pid()),
+            format!("link set {b} netns {} name cable", far.pid()),
         ] {
             let status = Command::new("ip").args(words.split(' ')).stderr(Stdio::null()).status();
             if !status.is_ok_and(|status| status.success()) {
@@ -94,14 +94,14 @@ impl Pair {
     /// Two hosts with a link between them that loses a tenth of its packets, and takes 50 ms one way.
     pub(crate) fn lossy() -> Result<Self, String> {
         let mut pair = Self::new()?;
-        let netem = "tc qdisc add dev link root netem loss 10% delay 50ms";
+        let netem = "tc qdisc add dev cable root netem loss 10% delay 50ms";
         if pair.near.sh(netem).and_then(|()| pair.far.sh(netem)).is_ok() {
             println!("the link is `{netem}` at both ends");
             return Ok(pair);
         }
         println!("there is no tc netem here: a relay between two tun devices loses and delays packets");
         for host in [&pair.near, &pair.far] {
-            host.sh("ip link del link 2>/dev/null; true")?;
+            host.sh("ip link del cable 2>/dev/null; true")?;
         }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/two_hosts/lossy.py");
         let mut relay = Command::new("python3");
@@ -119,7 +119,7 @@ impl Pair {
         let peer = |peer| if peer == 1 { 2 } else { 1 };
         for (host, number) in [(&self.near, 1), (&self.far, 2)] {
             host.sh(&format!(
-                "ip addr add 10.231.7.{number} peer 10.231.7.{} dev link && ip link set link up",
+                "ip addr add 10.231.7.{number} peer 10.231.7.{} dev cable && ip link set cable up",
                 peer(number)
             ))?;
         }

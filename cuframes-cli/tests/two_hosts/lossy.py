@@ -1,7 +1,7 @@
 """A link between two network namespaces that loses packets and takes its time, for where there is no `tc netem`.
 
 lossy.py PID PID LOSS DELAY: between the namespaces of these processes, LOSS of 1 is lost, DELAY is in seconds one way. Makes a
-device `link` in each; says "ready" and moves packets until it is killed.
+device `cable` in each; says "ready" and moves packets until it is killed.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ def device(pid):
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", b"link", IFF_TUN | IFF_NO_PI))
+    fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", b"cable", IFF_TUN | IFF_NO_PI))
     return tun
 
 

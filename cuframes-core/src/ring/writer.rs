@@ -256,8 +256,7 @@ impl<R: Region> RingWriter<R> {
             return Err(Stalled::NO_NUMBER);
         }
         if self.policy == Policy::STRICT_WAIT {
-            let slot = slot_of(numbers.start, self.ring_size);
-            return self.take_when_done(slot).map(|()| (numbers.start, slot));
+            return self.take_when_done(numbers.start).map(|slot| (numbers.start, slot));
         }
         let mut stalled = Stalled::on_leases(0);
         for seq in numbers {
@@ -274,15 +273,20 @@ impl<R: Region> RingWriter<R> {
         Err(stalled)
     }
 
-    /// STRICT_WAIT: takes `slot` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
+    /// STRICT_WAIT: takes the slot of `seq` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
     #[inline]
-    fn take_when_done(&mut self, slot: usize) -> Result<(), Stalled> {
+    fn take_when_done(&mut self, seq: u64) -> Result<usize, Stalled> {
+        let slot = slot_of(seq, self.ring_size);
         if self.backlog.holds(slot) {
             return Err(Stalled::UNFINISHED);
         }
-        match self.not_done(slot) {
-            0 => self.invalidate(slot).map_err(|leases| Stalled::on_frame(self.frame_in(slot), 0, leases)),
-            acks => Err(self.behind(slot, acks)),
+        let acks = self.not_done(slot);
+        if acks != 0 {
+            return Err(self.behind(seq, slot, acks));
+        }
+        match self.invalidate(slot) {
+            Ok(()) => Ok(slot),
+            Err(leases) => Err(Stalled::on_frame(self.frame_in(slot), 0, leases)),
         }
     }
 
@@ -299,7 +303,7 @@ impl<R: Region> RingWriter<R> {
             return match (self.not_done(slot), self.leases(slot)) {
                 (0, 0) => None,
                 (0, leases) => Some(Stalled::on_frame(self.frame_in(slot), 0, leases)),
-                (acks, _) => Some(self.behind(slot, acks)),
+                (acks, _) => Some(self.behind(numbers.start, slot, acks)),
             };
         }
         let mut stalled = Stalled::on_leases(0);
@@ -326,11 +330,14 @@ impl<R: Region> RingWriter<R> {
         }
     }
 
-    /// STRICT_WAIT: some are not done with the frame in `slot`, and it may be leased: their times run at once.
+    /// STRICT_WAIT: some are not done with the frame in `slot`, where `seq` belongs, and it may be leased: their times run at
+    /// once.
     #[inline]
-    fn behind(&self, slot: usize, acks: u64) -> Stalled {
+    fn behind(&self, seq: u64, slot: usize, acks: u64) -> Stalled {
         let wanted = (self.held(slot), acks);
-        let (seq, acks) = if self.has_gaps { self.furthest_behind(wanted) } else { wanted };
+        // Otherwise the oldest frame is in the slot of the next number.
+        let has_gaps = self.has_gaps || seq != 1 + self.newest_claimed();
+        let (seq, acks) = if has_gaps { self.furthest_behind(wanted) } else { wanted };
         Stalled::on_frame(seq, acks, self.leases(slot))
     }
 
