@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::frame::Frame;
 use crate::net::{Carrier, Driver, Plain};
 use crate::pollable::{EventSource, Turn};
+use crate::reconnect::StreamEvent;
 use crate::subscriber::Subscriber;
 
 /// What a sender of frames tells.
@@ -24,6 +25,9 @@ use crate::subscriber::Subscriber;
 pub enum CourierEvent {
     /// What happens on the link. Requests for single frames are answered already when they are told here.
     Link(SenderEvent),
+    /// A publisher of the stream came or went, for a subscriber that
+    /// [reconnects](crate::SubscriberBuilder::reconnect).
+    Stream(StreamEvent),
     /// A frame could not be read, and is left out.
     Unread(Error),
     /// No more frames come. Those that were taken are still sent.
@@ -150,13 +154,16 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             self.subscriber = None;
         }
         if !self.on_demand && !self.driver.machine().has_room() {
-            return false;
+            // What comes meanwhile is not kept, but somebody has to notice when the stream ends.
+            return !self.strict && !self.is_connected() && self.look(now);
         }
         let Some(subscriber) = &mut self.subscriber else { return false };
         if self.on_demand {
             return self.look(now);
         }
-        match subscriber.poll_next() {
+        let next = subscriber.poll_next();
+        self.hear();
+        match next {
             Ok(None) => return false,
             Ok(Some(frame)) => {
                 self.lost += frame.lost();
@@ -174,11 +181,21 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         true
     }
 
-    /// Where frames are sent on demand only: looks whether the stream goes on, and which is the newest. Nobody is to wake us
-    /// for each of them.
+    /// Passes on what happened to the stream.
+    fn hear(&mut self) {
+        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
+            self.events.push_back(CourierEvent::Stream(event));
+        }
+    }
+
+    /// Where frames are sent on demand only, or there is nobody to send them to: looks whether the stream goes on, and which is
+    /// the newest. Nobody is to wake us for each of them.
     fn look(&mut self, now: Instant) -> bool {
-        match self.subscriber.as_mut().map(Subscriber::try_next) {
-            Some(Ok(Some(frame))) => self.last = (frame.epoch(), frame.seq()),
+        let newest = self.subscriber.as_mut().map(Subscriber::try_next);
+        self.hear();
+        match newest {
+            Some(Ok(Some(frame))) if self.on_demand => self.last = (frame.epoch(), frame.seq()),
+            Some(Ok(Some(frame))) => self.lost += frame.lost() + 1,
             Some(Err(error)) => self.ended(now, error),
             _ => {}
         }
