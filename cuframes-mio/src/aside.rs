@@ -49,6 +49,7 @@ impl Shelf {
     /// The claim that is here, whoever has the [`SetAside`] for it.
     #[inline]
     pub(crate) fn clear(&mut self) -> Option<Ticket> {
+        self.0.as_ref()?;
         self.0.take().map(|(_, ticket)| ticket)
     }
 }

@@ -136,7 +136,7 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
         &mut self,
         wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_, B>, E> {
-        self.claim_by(None, |_, writer| Ok(writer.claim().map(ring::Claim::detach)), wait)
+        self.claim_by(None, |writer| writer.claim().map(ring::Claim::detach), |_, stalled| Ok(stalled), wait)
     }
 
     /// Claims number `seq`, calling `wait` whenever its slot can't be had, and `refuse` if it never can.
@@ -147,29 +147,32 @@ impl<B: Export<Fd = OwnedFd>> Producer<B> {
         wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_, B>, E> {
         let number = Seq::new(seq);
-        let attempt = |key: &Key, writer: &mut Writer| match number.map(|number| writer.claim_as(number)) {
-            Some(Ok(claim)) => Ok(Ok(claim.detach())),
-            Some(Err(ClaimAsError::Stalled(stalled))) => Ok(Err(stalled)),
-            Some(Err(error)) => Err(refuse(key, error)),
-            None if seq == 0 => Err(refuse(key, ClaimAsError::Passed { newest: writer.newest_claimed() })),
-            None => Ok(Err(Stalled::NO_NUMBER)),
+        let attempt = |writer: &mut Writer| match number {
+            Some(number) => writer.claim_as(number).map(ring::Claim::detach),
+            None if seq == 0 => Err(ClaimAsError::Passed { newest: writer.newest_claimed() }),
+            None => Err(Stalled::NO_NUMBER.into()),
         };
-        self.claim_by(number, attempt, wait)
+        let stalled = |key: &Key, error| match error {
+            ClaimAsError::Stalled(stalled) => Ok(stalled),
+            error => Err(refuse(key, error)),
+        };
+        self.claim_by(number, attempt, stalled, wait)
     }
 
+    /// Makes `attempt` after attempt. Of an error `stalled` says what there is to wait for.
     #[inline]
-    fn claim_by<E>(
+    fn claim_by<E, F>(
         &mut self,
         wanted: Option<Seq>,
-        attempt: impl Fn(&Key, &mut Writer) -> Result<Result<Ticket, Stalled>, E>,
+        attempt: impl Fn(&mut Writer) -> Result<Ticket, F>,
+        stalled: impl Fn(&Key, F) -> Result<Stalled, E>,
         mut wait: impl FnMut(Waiting<'_>, Stalled) -> Result<(), E>,
     ) -> Result<Claim<'_, B>, E> {
         self.give_up_aside();
         let ticket = loop {
-            let Self { pen, key, .. } = self;
-            let stalled = match pen.with(|writer| attempt(key, writer))? {
+            let stalled = match self.pen.with(&attempt) {
                 Ok(ticket) => break ticket,
-                Err(stalled) => stalled,
+                Err(error) => stalled(&self.key, error)?,
             };
             self.wanted = wanted;
             let Self { pen, members, stall, shared, key, stalling, .. } = self;

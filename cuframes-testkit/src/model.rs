@@ -10,7 +10,7 @@ mod stall;
 
 pub use stage::{Join, Stage, Subscriber};
 
-use cuframes_core::ring::{Committed, RingWriter, StallClock};
+use cuframes_core::ring::{ClaimAsError, Committed, RingWriter, Seq, StallClock, Stalled};
 use cuframes_core::roster::Departure;
 use cuframes_core::{Policy, SubscriberBit, Timeouts};
 
@@ -27,8 +27,33 @@ pub struct ModelRing {
     pub stage: Stage,
 }
 
-/// Whom a claim waits for, as the model sees it: acknowledgements, leases.
-type Waits = (u64, u64);
+/// Why the model expects that nothing can be claimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Blocked {
+    Waits(Waits),
+    /// The number is no greater than the newest one.
+    Passed,
+    /// There is no greater number.
+    NoNumber,
+}
+
+/// Whom a claim waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Waits {
+    /// The bits of those that have not acknowledged `frame`.
+    acks: u64,
+    /// The bits of those that hold leases.
+    leases: u64,
+    /// 0 if several frames would do.
+    frame: u64,
+}
+
+impl From<&Stalled> for Waits {
+    fn from(stalled: &Stalled) -> Self {
+        let (acks, leases) = (stalled.waiting_for_acks, stalled.waiting_for_leases);
+        Self { acks, leases, frame: stalled.frame().map_or(0, Seq::get) }
+    }
+}
 
 impl ModelRing {
     /// A fresh ring of `slots` slots.
@@ -47,16 +72,35 @@ impl ModelRing {
     /// Claims a slot, lets others do something `meanwhile`, and commits the frame or drops the claim. If nothing can be
     /// claimed, whoever is over its deadline is evicted. Says whether there was a claim.
     pub fn publish(&mut self, commit: bool, meanwhile: impl FnOnce(&mut Stage)) -> bool {
+        self.publish_as(None, commit, meanwhile)
+    }
+
+    /// As [`publish`](Self::publish), under a number that is given.
+    pub fn publish_as(
+        &mut self,
+        number: Option<Seq>,
+        commit: bool,
+        meanwhile: impl FnOnce(&mut Stage),
+    ) -> bool {
         let Self { writer, clock, model_clock, stage } = self;
-        let expected = stage.claim();
+        let expected = stage.claim(number.map(Seq::get));
+        let stalled = number.map_or_else(|| writer.stalled(), |number| writer.stalled_as(number));
         if stage.is_predictable() {
-            let stalled = writer.stalled();
-            assert_eq!(stalled.is_some(), expected.is_err(), "{stalled:?}, expected {expected:?}");
+            let expected = expected.err().filter(|blocked| *blocked != Blocked::Passed);
+            let found = stalled.map(|stalled| match stalled {
+                Stalled::NO_NUMBER => Blocked::NoNumber,
+                stalled => Blocked::Waits(Waits::from(&stalled)),
+            });
+            assert_eq!(found, expected);
         }
-        match writer.claim() {
+        let claimed = match number {
+            Some(number) => writer.claim_as(number),
+            None => writer.claim().map_err(ClaimAsError::from),
+        };
+        match claimed {
             Ok(claim) => {
                 let seq = claim.seq().get();
-                stage.check_claim(seq, claim.slot(), expected);
+                stage.check_claim(number.map(Seq::get), seq, claim.slot(), expected);
                 clock.clear();
                 model_clock.clear();
                 stage.invalidate(claim.slot());
@@ -68,14 +112,24 @@ impl ModelRing {
                 }
                 true
             }
-            Err(stalled) => {
-                stage.check_stall(&stalled, expected);
-                let waits = (stalled.waiting_for_acks, stalled.waiting_for_leases);
-                let accused =
-                    model_clock.stalled(stage.now(), stage.wanted(), waits, |bit| stage.holder(bit));
+            Err(ClaimAsError::Stalled(Stalled::NO_NUMBER)) => {
+                assert_eq!(expected, Err(Blocked::NoNumber));
+                false
+            }
+            Err(ClaimAsError::Stalled(stalled)) => {
+                stage.check_stall(number.map(Seq::get), &stalled, expected);
+                let waits = Waits::from(&stalled);
+                let accused = model_clock.stalled(stage.now(), waits, |bit| stage.holder(bit));
                 assert_eq!(clock.stalled(stage.now(), &stalled, writer.members()), accused != 0);
                 assert_eq!(clock.deadline(), model_clock.deadline());
                 self.evict(accused);
+                false
+            }
+            Err(error) => {
+                assert_eq!(
+                    (error, expected),
+                    (ClaimAsError::Passed { newest: stage.newest() }, Err(Blocked::Passed))
+                );
                 false
             }
         }
@@ -94,6 +148,7 @@ impl ModelRing {
             self.stage.wait(Timeouts::default().lease);
             self.publish(true, |_| {})
         });
+        let claimed = claimed || self.stage.claim(None) == Err(Blocked::NoNumber);
         assert!(claimed, "no claim although everybody who was in the way was evicted");
     }
 

@@ -92,6 +92,20 @@ fn evicted_frame_is_called_lost<K: Weakening>() {
     writing.join().unwrap();
 }
 
+/// The writer wants the slot of a number that is given while a reader takes the frame there, and the other slot is free.
+fn given_number<K: Weakening>() {
+    let mut ring = LoomRing::<K>::new(2, Policy::DROP_OLDEST, WORDS);
+    ring.writer.publish().unwrap();
+    let mut reader = ring.join(SubscriberMode::NEWEST_ONLY, Features::LEASE);
+    let reading = thread::spawn(move || reader.read_next());
+    let published = ring.writer.publish_as(Seq::new(5).unwrap());
+    assert!(published.is_none_or(|seq| seq == 5), "another number");
+    let seen = reading.join().unwrap();
+    judge(seen.as_slice());
+    assert!(seen.is_some() || published.is_some(), "both backed off");
+    no_lease_is_left(&ring);
+}
+
 fn somebody_gets_the_slot<K: Weakening>() {
     let (_, seen, published) = wanted::<K>();
     assert!(seen.is_some() || published.is_some(), "both backed off");
@@ -219,6 +233,18 @@ fn a_frame_that_was_had_by_its_number_is_not_overwritten() {
 #[should_panic(expected = "overwritten")]
 fn a_frame_that_was_had_by_its_number_is_overwritten_with_a_weaker_fence_in_the_reader() {
     check(wanted_by_number::<WeakFenceAfterLease>);
+}
+
+// 336 executions, under 1 s.
+#[test]
+fn a_leased_frame_is_not_overwritten_for_a_given_number() {
+    check(given_number::<AsShipped>);
+}
+
+#[test]
+#[should_panic(expected = "overwritten")]
+fn a_leased_frame_is_overwritten_for_a_given_number_with_a_weaker_fence_in_the_writer() {
+    check(given_number::<WeakFenceAfterInvalid>);
 }
 
 // 336 executions, under 1 s.

@@ -3,6 +3,7 @@
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a failure ends the test")]
 
+use cuframes_core::ring::Seq;
 use cuframes_core::{Features, Policy, SubscriberMode};
 use cuframes_testkit::heap::{PID, request};
 use cuframes_testkit::loom::weakened::{NoFenceAfterPublisherParked, NoFenceAfterRelease, OneLook};
@@ -31,6 +32,18 @@ fn for_a_release<K: Weakening>() {
     ring.writer.publish().unwrap();
     let reading = thread::spawn(move || reader.read_next());
     assert_eq!(ring.writer.publish_sleeping(), 2);
+    reading.join().unwrap();
+}
+
+/// As `for_an_acknowledgement` and `for_a_release`, for the slot of a number that is given: not the next one, which is free.
+fn for_a_given_number<K: Weakening>(policy: Policy, features: Features) {
+    let words =
+        [Field::GlobalSeq, Field::Seq, Field::LastSeenSeq, Field::LeaseBitmap, Field::PublisherParked];
+    let mut ring = LoomRing::<K>::new(2, policy, &words);
+    let mut reader = ring.join(STRICT, features.union(Features::WAKE_HINT));
+    ring.writer.publish().unwrap();
+    let reading = thread::spawn(move || reader.read_next());
+    assert_eq!(ring.writer.publish_sleeping_as(Seq::new(3).unwrap()), 3);
     reading.join().unwrap();
 }
 
@@ -89,6 +102,32 @@ fn a_writer_sleeps_beside_a_free_slot_without_the_readers_fence() {
 #[should_panic(expected = "deadlock")]
 fn a_writer_sleeps_beside_a_free_slot_without_its_own_fence() {
     check(for_a_release::<OneLook<NoFenceAfterPublisherParked>>);
+}
+
+// 115 executions, under 1 s.
+#[test]
+fn a_writer_that_sleeps_for_a_given_number_is_woken_by_an_acknowledgement() {
+    check(|| for_a_given_number::<AsShipped>(Policy::STRICT_WAIT, Features::NONE));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_writer_sleeps_for_a_given_number_for_ever_without_the_readers_fence() {
+    check(|| for_a_given_number::<NoFenceAfterRelease>(Policy::STRICT_WAIT, Features::NONE));
+}
+
+// 521 executions, under 1 s.
+#[test]
+fn a_writer_that_sleeps_for_a_given_number_is_woken_by_a_release() {
+    check(|| for_a_given_number::<AsShipped>(Policy::DROP_OLDEST, Features::LEASE));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_writer_sleeps_for_a_given_number_for_ever_without_its_own_fence() {
+    check(|| {
+        for_a_given_number::<OneLook<NoFenceAfterPublisherParked>>(Policy::DROP_OLDEST, Features::LEASE);
+    });
 }
 
 // 134 executions, under 1 s.

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use cuframes_core::ring::Seq;
 use cuframes_core::shm::{Region, Word};
 use cuframes_core::{Features, Policy, SubscriberMode};
 use cuframes_testkit::loom::weakened::{AckOfNextFrame, AckWithoutNumber, JoinsWithoutEffect, NoFenceInAck};
@@ -64,6 +65,34 @@ fn two_slots_and_two_readers<K: Weakening>() {
     // With the lease bits four times as many.
     let words = [Field::GlobalSeq, Field::Seq, Field::LastSeenSeq, Field::AckBitmap];
     nobody_loses::<K, _>((2, &words), [Features::NONE, Features::LEASE], 2);
+}
+
+/// The numbers are given, so that the slots are not taken in turn: of each frame somebody who reads in order sees the bytes,
+/// or that it was not published.
+fn given_numbers<K: Weakening>(features: Features) {
+    let mut ring = LoomRing::<K>::new(2, Policy::STRICT_WAIT, WORDS);
+    let mut reader = ring.join(STRICT, features);
+    for _ in 0..2 {
+        ring.writer.publish().unwrap();
+    }
+    let take = |reader: &mut LoomReader<K>, most| -> Vec<u64> {
+        let seen = (0..most).map_while(|_| reader.read_next()).inspect(|seen| {
+            assert!(seen.is_whole() && seen.released.is_ok(), "lost: {seen:?}");
+        });
+        seen.map(|seen| seen.seq).collect()
+    };
+    let reading = thread::spawn(move || {
+        let taken = take(&mut reader, 2);
+        (reader, taken)
+    });
+    let mut published = vec![1, 2];
+    // The slot of frame 2, while frame 1 is there; then that of frame 1.
+    for seq in [4, 9] {
+        published.extend(ring.writer.publish_as(Seq::new(seq).unwrap()));
+    }
+    let (mut reader, mut taken) = reading.join().unwrap();
+    taken.extend(take(&mut reader, usize::MAX));
+    assert_eq!(taken, published, "lost");
 }
 
 /// A foreign subscriber sets the bit of a frame that it has acknowledged once more, when the next may be there already.
@@ -143,6 +172,18 @@ fn two_readers_lose_no_frame() {
 #[should_panic(expected = "lost")]
 fn two_readers_lose_a_frame_that_is_acknowledged_with_the_one_before() {
     check(two_slots_and_two_readers::<AckOfNextFrame>);
+}
+
+// 2161 executions, under 1 s.
+#[test]
+fn nobody_loses_a_frame_whose_number_was_given() {
+    check(|| given_numbers::<AsShipped>(Features::LEASE));
+}
+
+#[test]
+#[should_panic(expected = "lost")]
+fn a_frame_is_lost_to_a_given_number_if_it_is_acknowledged_with_the_one_before() {
+    check(|| given_numbers::<AckOfNextFrame>(Features::NONE));
 }
 
 // 282 executions, under 1 s.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cuframes_core::Policy;
+use cuframes_core::ring::Seq;
 use cuframes_core::roster::Departure;
 use cuframes_testkit::model::{Join, ModelRing};
 use cuframes_testkit::strategies::config;
@@ -11,6 +12,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Op {
     Publish,
+    PublishAs(u64, bool),
     ClaimAndDrop,
     Park,
     Join(Join),
@@ -21,6 +23,11 @@ enum Op {
     ReleaseLate(usize, usize),
     Sleep(usize, bool),
     Wait(u64),
+}
+
+/// How far a number is above the newest one.
+fn jump() -> impl Strategy<Value = u64> {
+    prop_oneof![20 => 0..=6_u64, 6 => 7..2000_u64, 1 => any::<u64>()]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -35,6 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
     });
     prop_oneof![
         8 => Just(Op::Publish),
+        3 => (jump(), prop::bool::weighted(0.8)).prop_map(|(jump, commit)| Op::PublishAs(jump, commit)),
         1 => Just(Op::ClaimAndDrop),
         1 => Just(Op::Park),
         1 => join.prop_map(Op::Join),
@@ -53,6 +61,12 @@ fn run(ring: &mut ModelRing, op: &Op) {
     match *op {
         Op::Publish => {
             ring.publish(true, |_| {});
+        }
+        Op::PublishAs(jump, commit) => {
+            // 0 is a number that is used, and too far is none.
+            if let Some(number) = Seq::new(stage.newest().saturating_add(jump)) {
+                ring.publish_as(Some(number), commit, |_| {});
+            }
         }
         Op::ClaimAndDrop => {
             ring.publish(false, |_| {});

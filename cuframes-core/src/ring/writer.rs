@@ -31,6 +31,8 @@ pub struct RingWriter<R: Region> {
     held: [u64; SLOTS],
     /// Whether `publisher_parked` is set.
     parked: bool,
+    /// Numbers were left out by [`claim_as`](Self::claim_as): the next slot need not have the oldest frame.
+    has_gaps: bool,
     /// What is said about the slots once more, where nobody else can write.
     witness: Option<R>,
 }
@@ -48,6 +50,7 @@ impl<R: Region> RingWriter<R> {
             backlog: Backlog::EMPTY,
             held: [INVALID_SEQ; SLOTS],
             parked: false,
+            has_gaps: false,
             witness: None,
         }
     }
@@ -107,6 +110,7 @@ impl<R: Region> RingWriter<R> {
             return Err(ClaimAsError::Passed { newest });
         }
         let ticket = self.take_one_of(only(seq))?;
+        self.has_gaps |= seq.get() - newest > 1;
         Ok(Claim::new(self, ticket))
     }
 
@@ -252,8 +256,7 @@ impl<R: Region> RingWriter<R> {
             return Err(Stalled::NO_NUMBER);
         }
         if self.policy == Policy::STRICT_WAIT {
-            let slot = slot_of(numbers.start, self.ring_size);
-            return self.take_when_done(slot).map(|()| (numbers.start, slot));
+            return self.take_when_done(numbers.start).map(|slot| (numbers.start, slot));
         }
         let mut stalled = Stalled::on_leases(0);
         for seq in numbers {
@@ -270,10 +273,21 @@ impl<R: Region> RingWriter<R> {
         Err(stalled)
     }
 
-    /// STRICT_WAIT: takes `slot` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
-    fn take_when_done(&mut self, slot: usize) -> Result<(), Stalled> {
-        self.not_done(slot).map_or(Ok(()), Err)?;
-        self.invalidate(slot).map_err(|leases| Stalled::on_frame(self.frame_in(slot), 0, leases))
+    /// STRICT_WAIT: takes the slot of `seq` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
+    #[inline]
+    fn take_when_done(&mut self, seq: u64) -> Result<usize, Stalled> {
+        let slot = slot_of(seq, self.ring_size);
+        if self.backlog.holds(slot) {
+            return Err(Stalled::UNFINISHED);
+        }
+        let acks = self.not_done(slot);
+        if acks != 0 {
+            return Err(self.behind(seq, slot, acks));
+        }
+        match self.invalidate(slot) {
+            Ok(()) => Ok(slot),
+            Err(leases) => Err(Stalled::on_frame(self.frame_in(slot), 0, leases)),
+        }
     }
 
     /// As [`take`](Self::take), but only says who is in the way.
@@ -283,8 +297,14 @@ impl<R: Region> RingWriter<R> {
         }
         if self.policy == Policy::STRICT_WAIT {
             let slot = slot_of(numbers.start, self.ring_size);
-            let leased = Stalled::on_frame(self.frame_in(slot), 0, self.leases(slot));
-            return self.not_done(slot).or_else(|| (leased.bits() != 0).then_some(leased));
+            if self.backlog.holds(slot) {
+                return Some(Stalled::UNFINISHED);
+            }
+            return match (self.not_done(slot), self.leases(slot)) {
+                (0, 0) => None,
+                (0, leases) => Some(Stalled::on_frame(self.frame_in(slot), 0, leases)),
+                (acks, _) => Some(self.behind(numbers.start, slot, acks)),
+            };
         }
         let mut stalled = Stalled::on_leases(0);
         for seq in numbers {
@@ -301,36 +321,34 @@ impl<R: Region> RingWriter<R> {
         Some(stalled)
     }
 
-    /// STRICT_WAIT: why `slot` may not be taken yet, but for leases (I4).
-    fn not_done(&self, slot: usize) -> Option<Stalled> {
-        if self.backlog.holds(slot) {
-            return Some(Stalled::UNFINISHED);
+    /// STRICT_WAIT: who is not done with the frame in `slot` (I4).
+    #[inline]
+    fn not_done(&self, slot: usize) -> u64 {
+        match self.held(slot) {
+            INVALID_SEQ => 0,
+            seq => self.members.not_done(&self.region, slot, seq),
         }
-        let seq = self.held(slot);
-        if seq == INVALID_SEQ {
-            return None;
-        }
-        let acks = self.members.not_done(&self.region, slot, seq);
-        (acks != 0).then(|| {
-            let (seq, acks) = self.furthest_behind(seq, acks);
-            // Whose time runs, too, while others are waited for.
-            Stalled::on_frame(seq, acks, self.leases(slot))
-        })
     }
 
-    /// Of those in `waiting`, who are not done with frame `seq`, the ones that are furthest behind, and their oldest frame. Where
-    /// numbers were left out that may be another one than `seq`, and it has to be read first: who reads a frame in time must
-    /// not be asked for several at once.
+    /// STRICT_WAIT: some are not done with the frame in `slot`, where `seq` belongs, and it may be leased: their times run at
+    /// once.
+    #[inline]
+    fn behind(&self, seq: u64, slot: usize, acks: u64) -> Stalled {
+        let wanted = (self.held(slot), acks);
+        // Otherwise the oldest frame is in the slot of the next number.
+        let has_gaps = self.has_gaps || seq != 1 + self.newest_claimed();
+        let (seq, acks) = if has_gaps { self.furthest_behind(wanted) } else { wanted };
+        Stalled::on_frame(seq, acks, self.leases(slot))
+    }
+
+    /// Where numbers were left out the frame that is to be overwritten need not be the oldest. Then those who are in its way are
+    /// named who are furthest behind, for the oldest frame that they have to read first: who reads each in time is not asked
+    /// for several at once.
     #[cold]
-    fn furthest_behind(&self, seq: u64, waiting: u64) -> (u64, u64) {
-        let older = (0..self.ring_size.get().into())
-            .filter(|slot| self.held(*slot) <= seq)
-            .map(|slot| {
-                (self.held(slot), waiting & self.members.not_done(&self.region, slot, self.held(slot)))
-            })
-            .filter(|(_, bits)| *bits != 0);
-        // Who acknowledged meanwhile is found to be out of the way by the next claim.
-        older.min().unwrap_or((seq, waiting))
+    fn furthest_behind(&self, wanted: (u64, u64)) -> (u64, u64) {
+        let older = (0..self.ring_size.get().into()).filter(|slot| self.held(*slot) < wanted.0);
+        let older = older.map(|slot| (self.held(slot), wanted.1 & self.not_done(slot)));
+        older.filter(|(_, acks)| *acks != 0).min().unwrap_or(wanted)
     }
 
     /// Publishes what is complete and has nothing before it; `seq` is the frame that made it so.

@@ -28,7 +28,8 @@ pub trait Carrier {
     fn carry(&mut self, socket: OwnedFd, side: Side) -> io::Result<Self::Socket>;
 
     /// Goes on with what has to be done before anything can be sent or received, such as to exchange addresses over the socket;
-    /// called at once and after each event, until it answers that all is done. By default nothing has to be.
+    /// called at once and after each event, until it answers that all is done. By default nothing has to be. Bytes that it receives
+    /// beyond its own it keeps for [`recv`](Self::recv).
     ///
     /// How long that may take is up to the machine: it knows of a connection that was accepted, and of one that it wants.
     ///

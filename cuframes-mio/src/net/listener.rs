@@ -148,3 +148,28 @@ pub(super) fn new_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 }
 
 const BACKLOG: i32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::{socket_recv_buffer_size, socket_send_buffer_size};
+
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn those_who_are_accepted_have_the_buffers_of_their_listener_from_the_beginning() {
+        let mut listeners = Listeners::new([&"tcp://127.0.0.1:0".parse().unwrap()]).unwrap();
+        let listener = &mut listeners.0[0];
+        let options = SocketOptions {
+            receive_buffer: Some(24 << 10),
+            send_buffer: Some(20 << 10),
+            ..SocketOptions::default()
+        };
+        listener.apply(&options);
+        let Endpoint::Tcp(address) = listener.endpoint else { panic!("no address") };
+        let _peer = std::net::TcpStream::connect(address).unwrap();
+        let Caller::Peer(accepted) = listener.next(clock::now()) else { panic!("nobody came") };
+        assert_eq!(socket_recv_buffer_size(&accepted).unwrap(), 48 << 10);
+        assert_eq!(socket_send_buffer_size(&accepted).unwrap(), 40 << 10);
+    }
+}

@@ -135,11 +135,12 @@ fn taking_an_event_may_make_room() {
         world.listening.command(|bulk, _| bulk.room_when_told = true).unwrap();
         world.listening.command(|bulk, _| bulk.release()).unwrap();
         let mut count = 1;
-        while count < frames.len() {
-            let event = world.listening.next_event(None).unwrap();
+        until("the other frames", || {
+            let event = world.listening.next_event(Some(Duration::from_secs(1))).unwrap();
             count += usize::from(matches!(event, Some(Told::Frame(..))));
             world.heard.extend(event);
-        }
+            count == frames.len()
+        });
         assert!(world.frames() == frames, "{way:?}: other frames came");
     }
 }

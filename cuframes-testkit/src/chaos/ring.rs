@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cuframes_core::Policy;
+use cuframes_core::ring::Seq;
 use cuframes_core::roster::Departure;
 
 use super::Script;
@@ -29,7 +30,18 @@ pub fn ring_script(data: &[u8]) {
             3 => {
                 ring.publish(false, |stage| meanwhile(stage, argument / 4, &mut script, honesty));
             }
-            4 => ring.park(),
+            4 if argument < 8 => ring.park(),
+            4 => {
+                let word = script.word();
+                let above = ring.stage.newest().saturating_add(1);
+                let number = if argument & 2 == 0 { above.saturating_add(word) } else { word };
+                let actions = argument / 4 % 2;
+                if let Some(number) = Seq::new(number) {
+                    ring.publish_as(Some(number), argument & 1 == 0, |stage| {
+                        meanwhile(stage, actions, &mut script, honesty);
+                    });
+                }
+            }
             _ => act(&mut ring.stage, choice, &mut script, honesty),
         }
     }

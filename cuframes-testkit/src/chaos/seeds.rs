@@ -135,6 +135,7 @@ fn ring_script() -> Vec<(String, Vec<u8>)> {
         ("next-holder-of-the-bit", 1, 0, "jl jl p n n1 p w20 q jl n1 w20 p p"),
         ("late", 2, 0, "jls p n v e p w250 o jl n p n"),
         ("by-number", 2, 0, "jlp js p n1 g4 g4 p p r r1 p n1 g8 p"),
+        ("given-number", 3, 0, "js jlp k p a1 n n1 a3 r n c0 A2 a249 n r n1 p p A254 n n1 p a0"),
         ("meanwhile", 3, 0, "jl m j n n1 m n r q p"),
         ("scribble-own", 2, 4, "jl js p x 6 0 1 x 0 0 255 n n1 p r p"),
         ("scribble-any", 2, 6, "jl js p x 24 0 255 n n1 p x 48 0 2 p"),
@@ -151,7 +152,8 @@ fn ring_script() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// A step of a story: publish, drop a claim, publish with three steps meanwhile, parK, Join with its wants (strict, lease,
+/// A step of a story: publish, drop a claim, publish with three steps meanwhile, publish under a number that is so much above
+/// the next one (a) or Absolute, claim and drop such a one (c), parK, Join with its wants (strict, lease,
 /// hint, plain, or lp for a lease and NO_ACK), quit, vanish, next, get by number, release, sleep or wake up (Z), wait so many times 50 ms; of somebody who left: look
 /// late (e), release late, release when the quarantine is over; scribble (x). A number behind it says which subscriber.
 fn ring_step(step: &str) -> Vec<u8> {
@@ -166,6 +168,9 @@ fn ring_step(step: &str) -> Vec<u8> {
         "m" => vec![3 << 6],
         "d" => vec![3],
         "k" => vec![4],
+        "a" => vec![4 | 8 << 4, number],
+        "c" => vec![4 | 9 << 4, number],
+        "A" => vec![4 | 10 << 4, number],
         "j" => vec![5 | wants.fold(0, |wants, (_, bit)| wants | bit << 4)],
         "q" => vec![6 | number << 4],
         "v" => vec![7 | number << 4],

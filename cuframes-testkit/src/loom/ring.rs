@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use ::loom::sync::{Condvar, Mutex};
-use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Standing, Testimony};
+use cuframes_core::ring::{
+    Claim, Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Seq, Standing, Testimony,
+};
 use cuframes_core::roster::Roster;
 use cuframes_core::shm::{Region, Word};
 use cuframes_core::wire::subscribe::{InitialSeq, Subscribed};
@@ -176,15 +178,28 @@ impl<K: Weakening> LoomWriter<K> {
         &mut self,
         mut wait: impl FnMut(&mut RingWriter<Arc<LoomRegion<K>>>, &Bell) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let Place { frames, publisher_bell, .. } = &*self.place;
-        let claim = self.ring.claim_or(|ring, _| wait(ring, publisher_bell))?;
-        let seq = claim.seq().get();
-        frames.write(claim.slot(), seq);
-        let committed = claim.commit(seq.cast_signed(), seq);
-        for bit in SubscriberBit::in_bitmap(committed.wake) {
-            self.place.bell(bit).ring();
+        let claim = self.ring.claim_or(|ring, _| wait(ring, &self.place.publisher_bell))?;
+        Ok(fill_and_commit(&self.place, claim))
+    }
+
+    /// Publishes a frame under a number that is given; `None` if it can't be claimed.
+    pub fn publish_as(&mut self, seq: Seq) -> Option<u64> {
+        let claim = self.ring.claim_as(seq).ok()?;
+        Some(fill_and_commit(&self.place, claim))
+    }
+
+    /// Publishes a frame under a number that is given; sleeps until it can.
+    pub fn publish_sleeping_as(&mut self, seq: Seq) -> u64 {
+        loop {
+            if let Some(seq) = self.publish_as(seq) {
+                return seq;
+            }
+            if self.ring.is_parked() {
+                self.place.publisher_bell.wait();
+            } else {
+                self.ring.park();
+            }
         }
-        Ok(seq)
     }
 }
 
@@ -313,6 +328,16 @@ impl<K: Weakening> Outside for Driver<K> {
         let words = self.witness.as_ref()?.subscriber(bit.get().into());
         Some(Standing { state: words.state.load(Relaxed), term: words.term.load(Relaxed) })
     }
+}
+
+fn fill_and_commit<K: Weakening>(place: &Place<K>, claim: Claim<'_, Arc<LoomRegion<K>>>) -> u64 {
+    let seq = claim.seq().get();
+    place.frames.write(claim.slot(), seq);
+    let committed = claim.commit(seq.cast_signed(), seq);
+    for bit in SubscriberBit::in_bitmap(committed.wake) {
+        place.bell(bit).ring();
+    }
+    seq
 }
 
 /// Of a roster on virtual time.

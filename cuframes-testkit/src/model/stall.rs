@@ -32,16 +32,15 @@ impl ModelClock {
         self.waiting.clear();
     }
 
-    /// A claim of the slot of `frame` failed at `now`. Returns the bits that are over their deadline; `holder` says which
-    /// subscriber has a bit.
+    /// A claim failed at `now`. Returns the bits that are over their deadline; `holder` says which subscriber has a bit.
     pub(super) fn stalled(
         &mut self,
         now: Instant,
-        frame: u64,
-        (acks, leases): Waits,
+        Waits { acks, leases, frame }: Waits,
         holder: impl Fn(u8) -> u64,
     ) -> u64 {
-        if self.frame != frame {
+        // A frame that was read stays read, whoever says that it was not.
+        if self.start.is_none() || self.frame < frame {
             self.clear();
             self.frame = frame;
         }

@@ -1,6 +1,7 @@
 //! What a claim and a commit do, as the model sees it (§5, D-5, D-6, X-2).
 
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cuframes_core::Policy;
@@ -9,7 +10,7 @@ use cuframes_core::shm::Region;
 use cuframes_core::shm::layout::{HeaderWords, INVALID_SEQ, SLOTS, SlotWords, SubscriberWords};
 
 use super::{Stage, Subscriber, Trust};
-use crate::model::Waits;
+use crate::model::{Blocked, Waits};
 
 impl Stage {
     /// Whether the model knows everything that the writer goes by.
@@ -17,23 +18,48 @@ impl Stage {
         self.trust != Trust::Nothing && !self.subscribers.iter().any(|subscriber| subscriber.hostile)
     }
 
-    /// The number that a claim gets, or the bits that are in its way: acknowledgements, leases. Those who are hostile are
-    /// left out.
-    pub(in crate::model) fn claim(&self) -> Result<u64, Waits> {
+    /// The number that a claim gets, of any number or of this one, or what is in its way. Those who are hostile are left out.
+    pub(in crate::model) fn claim(&self, number: Option<u64>) -> Result<u64, Blocked> {
+        if number.is_some_and(|number| number <= self.newest) {
+            return Err(Blocked::Passed);
+        }
+        let numbers = self.candidates(number);
+        if numbers.is_empty() {
+            return Err(Blocked::NoNumber);
+        }
         if self.policy == Policy::STRICT_WAIT {
-            let old = self.wanted();
-            let acks = self.honest(|s| s.needs(old));
-            let slot = self.slot(self.newest + 1);
+            let slot = self.slot(numbers.start);
+            let wanted = self.slots.get(slot).copied().unwrap_or(0);
+            let behind = self.honest(|s| s.needs(wanted));
             let leases = self.honest(|s| s.holds_slot(slot));
-            return if acks | leases == 0 { Ok(self.newest + 1) } else { Err((acks, leases)) };
+            if behind | leases == 0 {
+                return Ok(numbers.start);
+            }
+            // First of all those are waited for who have the oldest frame to read.
+            let frames = self.slots.iter().copied().filter(|frame| *frame != 0 && *frame <= wanted);
+            let needs = frames.map(|frame| (frame, behind & self.honest(|s| s.needs(frame))));
+            let (frame, acks) = needs.filter(|(_, bits)| *bits != 0).min().unwrap_or((wanted, 0));
+            return Err(Blocked::Waits(Waits { acks, leases, frame }));
         }
         let free = |seq: &u64| self.honest(|s| s.holds_slot(self.slot(*seq))) == 0;
-        (self.newest + 1..=self.newest + self.size).find(free).ok_or_else(|| (0, self.honest_leases()))
+        numbers
+            .clone()
+            .find(free)
+            .ok_or_else(|| Blocked::Waits(Waits { acks: 0, leases: self.honest_leases(numbers), frame: 0 }))
     }
 
-    /// The bits of everybody honest who holds a lease.
-    fn honest_leases(&self) -> u64 {
-        self.honest(|s| s.wants.lease && s.held() > 0)
+    /// The numbers that a claim may get, if it is not given one.
+    fn candidates(&self, number: Option<u64>) -> Range<u64> {
+        match number {
+            Some(number) => number..number + 1,
+            None if self.policy == Policy::STRICT_WAIT => self.newest + 1..self.newest.saturating_add(2),
+            None => self.newest + 1..self.newest.saturating_add(1 + self.size),
+        }
+    }
+
+    /// The bits of everybody honest who holds a lease of the slot of one of `numbers`.
+    fn honest_leases(&self, numbers: Range<u64>) -> u64 {
+        numbers.fold(0, |bits, seq| bits | self.honest(|s| s.holds_slot(self.slot(seq))))
     }
 
     /// The bits of everybody honest for whom this is true.
@@ -42,20 +68,22 @@ impl Stage {
         bits.fold(0, |bits, bit| bits | bit)
     }
 
-    /// The frame that a STRICT_WAIT writer has to overwrite next, 0 if there is none.
-    pub(in crate::model) fn wanted(&self) -> u64 {
-        match self.policy {
-            Policy::STRICT_WAIT => self.slots.get(self.slot(self.newest + 1)).copied().unwrap_or(0),
-            _ => 0,
-        }
+    /// The newest published number, 0 before the first.
+    #[must_use]
+    pub const fn newest(&self) -> u64 {
+        self.newest
     }
 
     /// A claim succeeded.
-    pub(in crate::model) fn check_claim(&self, seq: u64, slot: usize, expected: Result<u64, Waits>) {
+    pub(in crate::model) fn check_claim(
+        &self,
+        number: Option<u64>,
+        seq: u64,
+        slot: usize,
+        expected: Result<u64, Blocked>,
+    ) {
         assert_eq!(slot, self.slot(seq));
-        let range =
-            self.newest + 1..=self.newest + if self.policy == Policy::STRICT_WAIT { 1 } else { self.size };
-        assert!(range.contains(&seq), "{seq} after {}", self.newest);
+        assert!(self.candidates(number).contains(&seq), "{seq} after {}", self.newest);
         let words = self.region.slot(slot);
         assert_eq!(words.seq.load(Relaxed), INVALID_SEQ);
         let leasing =
@@ -70,24 +98,34 @@ impl Stage {
     }
 
     /// A claim failed.
-    pub(in crate::model) fn check_stall(&self, stalled: &Stalled, expected: Result<u64, Waits>) {
-        let &Stalled { waiting_for_acks: acks, waiting_for_leases: leases, .. } = stalled;
+    pub(in crate::model) fn check_stall(
+        &self,
+        number: Option<u64>,
+        stalled: &Stalled,
+        expected: Result<u64, Blocked>,
+    ) {
+        let found = Waits::from(stalled);
         assert!(stalled.bits() != 0 && stalled.bits() & !self.active() == 0);
         if self.trust == Trust::Nothing {
             return;
         }
         if self.is_predictable() {
-            assert_eq!(Err((acks, leases)), expected);
+            assert_eq!(Err(Blocked::Waits(found)), expected);
             return;
         }
-        // Somebody hostile may be in the way as well.
+        // Somebody hostile may be in the way as well, and further behind.
         let honest = self.honest(|_| true);
-        let (expected_acks, expected_leases) = expected.err().unwrap_or_default();
-        assert_eq!(acks & honest, expected_acks);
-        let expected_leases =
-            if self.policy == Policy::STRICT_WAIT { expected_leases } else { self.honest_leases() };
-        assert_eq!(leases & honest, expected_leases);
-        assert!(stalled.bits() & !honest != 0 || expected.is_err());
+        let expected = match expected {
+            Ok(_) => Waits::default(),
+            Err(Blocked::Waits(expected)) => expected,
+            Err(other) => panic!("{found:?}, expected {other:?}"),
+        };
+        let acks = if found.acks != 0 && found.frame < expected.frame { 0 } else { expected.acks };
+        assert_eq!(found.acks & honest, acks);
+        let is_strict = self.policy == Policy::STRICT_WAIT;
+        let leases = if is_strict { expected.leases } else { self.honest_leases(self.candidates(number)) };
+        assert_eq!(found.leases & honest, leases);
+        assert!(stalled.bits() & !honest != 0 || expected != Waits::default());
     }
 
     pub(in crate::model) fn invalidate(&mut self, slot: usize) {
