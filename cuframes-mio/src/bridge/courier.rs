@@ -169,13 +169,19 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             return self.look(now);
         }
         let sender = self.driver.machine();
-        let Some(subscriber) = self.subscriber.as_mut().filter(|_| sender.has_room()) else { return false };
+        if !sender.has_room() {
+            // What comes meanwhile is not kept, but somebody has to notice when the stream ends.
+            return !self.strict && !sender.is_connected() && self.look(now);
+        }
+        let Some(subscriber) = &mut self.subscriber else { return false };
         // The next publisher may have fewer slots than the one that the window was chosen for.
         let slots: usize = subscriber.header().map_or(0, |header| header.ring_size.get().into());
         if sender.under_way() >= slots.saturating_sub(1).max(1) {
             return false;
         }
-        match subscriber.poll_next() {
+        let next = subscriber.poll_next();
+        self.hear();
+        match next {
             Ok(None) => return false,
             Ok(Some(frame)) => {
                 self.lost += frame.lost();
@@ -195,11 +201,23 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         true
     }
 
-    /// Where frames are sent on demand only: looks whether the stream goes on, and which is the newest. Nobody is to wake us
-    /// for each of them.
+    /// Passes on what happened to the stream.
+    fn hear(&mut self) {
+        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
+            self.events.push(CourierEvent::Stream(event));
+        }
+    }
+
+    /// Where frames are sent on demand only, or there is nobody to send them to: looks whether the stream goes on, and which is
+    /// the newest. Nobody is to wake us for each of them.
     fn look(&mut self, now: Instant) -> bool {
-        match self.subscriber.as_mut().map(Subscriber::try_next) {
+        let newest = self.subscriber.as_mut().map(Subscriber::try_next);
+        self.hear();
+        match newest {
             Some(Ok(Some(frame))) => {
+                if !self.on_demand {
+                    self.lost += frame.lost() + 1;
+                }
                 self.note_newest(now, &frame);
                 true
             }
