@@ -151,6 +151,8 @@ impl<F: Payload> Sender<F> {
         let request = FETCH | seq.unwrap_or(0);
         match answer {
             Answer::Frame(info, frame) => {
+                // Who asked for the newest learns here which one it is.
+                let request = FETCH | info.seq;
                 self.answers.push_back(Reply { info: sized(info, &frame), request, frame });
             }
             Answer::No(why) => {

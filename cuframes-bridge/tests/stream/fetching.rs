@@ -26,9 +26,30 @@ fn a_frame_that_is_asked_for_comes_between_the_others() {
     assert_eq!(world.fates().len(), 2, "what was asked for needs no answer");
     assert_eq!(world.sender.stats().answered, 1);
     // The next one may be asked for.
+    world.receiver.fetch(world.now, far, Some(41));
+    world.run();
+    assert_eq!(world.sent.last(), Some(&SenderEvent::Wanted { seq: Some(41) }));
+}
+
+#[test]
+fn who_asks_for_the_newest_gets_it_with_its_number() {
+    let mut world = World::strict(3);
+    world.run();
+    let (_, far) = world.link.unwrap();
+    for seq in [43, 44] {
+        world.receiver.fetch(world.now, far, None);
+        world.run();
+        assert_eq!(world.sent.last(), Some(&SenderEvent::Wanted { seq: None }));
+        let (info, bytes) = frame(1, seq);
+        world.sender.answer(world.now, None, Answer::Frame(info, bytes));
+        world.run();
+    }
+    assert_eq!(world.published, [43, 44].map(|seq| published(1, seq)));
     world.receiver.fetch(world.now, far, None);
     world.run();
-    assert_eq!(world.sent.last(), Some(&SenderEvent::Wanted { seq: None }));
+    world.sender.answer(world.now, None, Answer::No("there is none".into()));
+    world.run();
+    assert!(matches!(world.received.last(), Some(ReceiverEvent::NotFetched { .. })), "{:?}", world.received);
 }
 
 #[test]
