@@ -87,6 +87,11 @@ impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
         self.subscription.as_ref().is_some_and(|subscription| !subscription.has_ended())
     }
 
+    /// Whether no frames will come any more, from this publisher or from the next one. Some may be left to take.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.search.is_none() && !self.is_under_way()
+    }
+
     /// The ring has no more frames now: if it never will, looks for the next publisher, or says why it is over.
     ///
     /// # Errors

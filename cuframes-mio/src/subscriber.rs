@@ -393,6 +393,11 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         Ok(true)
     }
 
+    /// Whether nothing more will be published for us, however much is left to take (D-30).
+    pub(crate) fn is_ending(&self) -> bool {
+        self.pursuit.is_ending()
+    }
+
     #[inline]
     fn hand_out(
         &mut self,

@@ -14,6 +14,7 @@
 mod config;
 mod event;
 mod fault;
+mod flight;
 mod info;
 mod peer;
 mod receiver;

@@ -8,7 +8,7 @@ use cuframes_core::streams::{Link, Outbox};
 
 use super::LIMITS;
 use super::fault::LinkFault;
-use super::info::{FrameInfo, Greeting, VERDICT_BYTES};
+use super::info::{FETCH, FrameInfo, Greeting, VERDICT_BYTES};
 use super::words::Fate;
 use crate::wire::{Chunk, Decoded, Decoder, Message};
 
@@ -79,6 +79,8 @@ pub(super) struct Peer<S> {
 pub(super) struct Wanted {
     pub(super) request: u64,
     pub(super) until: Instant,
+    /// How many others have come before it.
+    pub(super) before: u32,
     /// It is there, and only the last word is missing.
     pub(super) is_there: bool,
 }
@@ -143,6 +145,17 @@ impl Incoming {
 
     pub(super) fn came(&mut self, n: usize) {
         self.got += u64::try_from(n).unwrap_or(0).min(self.left());
+    }
+}
+
+impl<S> Peer<S> {
+    /// Whether the frame that comes was asked for, and is still wanted.
+    pub(super) const fn is_fetching(&self) -> bool {
+        matches!(
+            &self.stage,
+            Stage::Offered(incoming) | Stage::Coming(incoming, _)
+                if incoming.request & FETCH != 0 && incoming.skipped.is_none()
+        )
     }
 }
 

@@ -94,6 +94,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         let peer = self.links.what_mut(conn)?;
         match mem::replace(&mut peer.stage, Stage::Between) {
             Stage::Complete(incoming) => {
+                peer.moved = now;
                 let times = FarTimes {
                     wire_ns: nanos(incoming.wire),
                     publish_ns: nanos(incoming.waited + now.saturating_since(incoming.ended)),
@@ -118,7 +119,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             return;
         }
         let request = FETCH | seq.unwrap_or(0);
-        peer.wanted = Some(Wanted { request, until: now + self.config.fetch, is_there: false });
+        peer.wanted = Some(Wanted { request, until: now + self.config.fetch, before: 0, is_there: false });
         let id = SnapshotId {
             model_id: 0,
             session: 0,
@@ -278,6 +279,9 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             return Err(LinkFault::Unexpected(FrameType::LOAD_BEGIN));
         }
         let request = begin.id.request;
+        if let Some(wanted) = peer.wanted.as_mut().filter(|_| request & FETCH == 0) {
+            wanted.before += 1;
+        }
         peer.stage = Stage::Offered(Incoming::new(now, info, request));
         self.events.push_back(ReceiverEvent::Offered { conn, info, is_fetched: request & FETCH != 0 });
         Ok(())
@@ -308,7 +312,8 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// Ends a connection; says `word` before.
     fn turn_away(&mut self, conn: ConnId, fault: Option<LinkFault>, word: Option<&str>) {
         let Some(peer) = self.links.what_mut(conn) else { return };
-        let (key, place) = leave(peer);
+        let (key, place, asked) = leave(peer);
+        self.events.extend(asked.then(|| not_fetched(conn)));
         if let Some(word) = word {
             self.links.send(conn, &Message::Error(word.into()));
         }
@@ -321,7 +326,12 @@ impl<S: AsMut<[u8]>> Receiver<S> {
 
     /// What of a connection is due, and when.
     fn deadline(&self, peer: &Peer<S>) -> Option<(Instant, Due)> {
-        let wanted = peer.wanted.filter(|wanted| !wanted.is_there).map(|wanted| (wanted.until, Due::Fetch));
+        // While its sender is held up, or sends what it had begun before, it can't come.
+        let wanted = peer.wanted.filter(|wanted| !wanted.is_there && peer.is_hungry()).map(|wanted| {
+            let at = wanted.until;
+            let is_next = wanted.before > MAX_BEFORE;
+            (if is_next { at } else { at.max(peer.moved + self.config.fetch) }, Due::Fetch)
+        });
         let own = if peer.greeting.is_none() {
             Some((peer.moved + self.config.hello, Due::Hello))
         } else {
@@ -360,7 +370,8 @@ impl<S: AsMut<[u8]>> Machine for Receiver<S> {
         if let Some(mut peer) = self.links.remove(conn)
             && !peer.is_left
         {
-            let (key, place) = leave(&mut peer);
+            let (key, place, asked) = leave(&mut peer);
+            self.events.extend(asked.then(|| not_fetched(conn)));
             self.events.push_back(ReceiverEvent::Left { conn, key, fault: None, place });
         }
     }
@@ -385,6 +396,9 @@ impl<S: AsMut<[u8]>> Machine for Receiver<S> {
                 Due::Fetch => {
                     // Its answer may still come, and would not be known any more.
                     let why = format!("it did not come within {:?}", self.config.fetch);
+                    if let Some(peer) = self.links.what_mut(conn) {
+                        peer.wanted = None;
+                    }
                     self.events.push_back(ReceiverEvent::NotFetched { conn, why });
                     self.turn_away(conn, Some(LinkFault::Stalled(self.config.fetch)), None);
                 }
@@ -441,14 +455,20 @@ enum Due {
     Fetch,
 }
 
-/// The sender of a connection is gone: its stream, and the place of its frame.
-fn leave<S>(peer: &mut Peer<S>) -> (Option<Key>, Option<S>) {
+/// The sender of a connection is gone: its stream, the place of its frame, and whether it owes one that was asked for.
+fn leave<S>(peer: &mut Peer<S>) -> (Option<Key>, Option<S>, bool) {
     peer.is_left = true;
+    let is_fetching = peer.is_fetching();
+    let asked = peer.wanted.take().is_some_and(|wanted| is_fetching || !wanted.is_there);
     let place = match mem::replace(&mut peer.stage, Stage::Between) {
         Stage::Coming(_, place) => place,
         _ => None,
     };
-    (peer.greeting.take().map(|greeting| greeting.key), place)
+    (peer.greeting.take().map(|greeting| greeting.key), place, asked)
+}
+
+fn not_fetched<S>(conn: ConnId) -> ReceiverEvent<S> {
+    ReceiverEvent::NotFetched { conn, why: "the connection to the sender is lost".to_string() }
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -461,5 +481,8 @@ const TORN: &str = "it was overwritten while it was sent";
 const MAX_REST: usize = 1 << 20;
 /// Bytes that may wait for a sender that does not read.
 const MAX_WAITING: usize = 1 << 20;
+/// Frames that may come before the one that was asked for: those that were on the way, and those that took their places, of which
+/// a ring has 16.
+const MAX_BEFORE: u32 = 64;
 /// How long the last words to a sender may take.
 const LINGER: Duration = Duration::from_secs(1);

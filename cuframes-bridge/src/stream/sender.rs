@@ -15,6 +15,7 @@ use super::LIMITS;
 use super::config::SenderConfig;
 use super::event::{Answer, SenderEvent, SenderStats};
 use super::fault::LinkFault;
+use super::flight::{End, Flight, Reply, since_stamp, sized};
 use super::info::{Announcement, FETCH, FrameInfo};
 use super::transfer::{Payload, Transfer};
 use super::words::Fate;
@@ -34,9 +35,13 @@ pub struct Sender<F> {
     words: Outbox,
     flights: VecDeque<Flight<F>>,
     sent: usize,
-    answers: VecDeque<Reply<F>>,
+    /// Requests for frames that wait until those before them are answered: of what is asked for, one frame is kept at a time.
+    requests: VecDeque<Option<u64>>,
+    /// The request that was told, and not answered yet.
+    asked: Option<Option<u64>>,
+    answer: Option<Reply<F>>,
     transfer: Option<Transfer>,
-    /// The transfer is the first of `answers`, not the flight at `sent`.
+    /// The transfer is the answer, not the flight at `sent`.
     is_answering: bool,
     /// When something went on last.
     moved: Instant,
@@ -46,28 +51,6 @@ pub struct Sender<F> {
     events: VecDeque<SenderEvent>,
     end: End,
     stats: SenderStats,
-}
-
-#[derive(Debug)]
-struct Flight<F> {
-    info: FrameInfo,
-    frame: F,
-    began: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Reply<F> {
-    info: FrameInfo,
-    request: u64,
-    frame: F,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
-    No,
-    /// When everything has arrived, or at this time.
-    At(Instant),
-    Over,
 }
 
 impl<F: Payload> Sender<F> {
@@ -84,7 +67,9 @@ impl<F: Payload> Sender<F> {
             words: Outbox::default(),
             flights: VecDeque::new(),
             sent: 0,
-            answers: VecDeque::new(),
+            requests: VecDeque::new(),
+            asked: None,
+            answer: None,
             transfer: None,
             is_answering: false,
             moved: now,
@@ -134,26 +119,27 @@ impl<F: Payload> Sender<F> {
         if !self.has_room() {
             return Err(frame);
         }
-        if self.flights.is_empty() {
-            self.moved = now;
-        }
+        self.begin_to_wait();
         self.flights.push_back(Flight { info: sized(info, &frame), frame, began: None });
         self.go_on();
         Ok(())
     }
 
-    /// Answers the oldest request for a frame.
+    /// Answers the request that was [told](SenderEvent::Wanted) last. Nothing happens if it is not that one: whoever has asked
+    /// is gone.
     pub fn answer(&mut self, now: Instant, seq: Option<u64>, answer: Answer<F>) {
         self.now = now;
-        if self.since.is_none() {
+        if self.asked != Some(seq) {
             return;
         }
+        self.asked = None;
+        self.begin_to_wait();
         let request = FETCH | seq.unwrap_or(0);
         match answer {
             Answer::Frame(info, frame) => {
                 // Who asked for the newest learns here which one it is.
                 let request = FETCH | info.seq;
-                self.answers.push_back(Reply { info: sized(info, &frame), request, frame });
+                self.answer = Some(Reply { info: sized(info, &frame), request, frame });
             }
             Answer::No(why) => {
                 let id = SnapshotId {
@@ -169,7 +155,13 @@ impl<F: Payload> Sender<F> {
                 self.words.push(|out| Message::Begin(begin).encode(out));
             }
         }
+        self.ask();
         self.go_on();
+    }
+
+    /// What time it is, for what is [sent](Machine::transmitted) from now on, which is not told.
+    pub const fn note_time(&mut self, now: Instant) {
+        self.now = now;
     }
 
     /// Takes no more frames, and ends when those that are on their way have arrived, or after `patience`.
@@ -207,7 +199,7 @@ impl<F: Payload> Sender<F> {
     /// Begins the next thing to be sent, if nothing is being sent, and ends if there is nothing left to do.
     fn go_on(&mut self) {
         if self.since.is_some() && self.transfer.is_none() && self.words.poll_transmit().is_none() {
-            if let Some(Reply { info, request, frame }) = self.answers.front() {
+            if let Some(Reply { info, request, frame }) = &self.answer {
                 self.transfer = Some(Transfer::new(info.begin(*request), frame.bytes().len(), true));
                 self.is_answering = true;
             } else if let Some(Flight { info, frame, began }) = self.flights.get_mut(self.sent) {
@@ -225,7 +217,7 @@ impl<F: Payload> Sender<F> {
             }
         } else if let End::At(_) = self.end
             && self.flights.is_empty()
-            && self.answers.is_empty()
+            && self.answer.is_none()
         {
             self.over();
         }
@@ -241,6 +233,24 @@ impl<F: Payload> Sender<F> {
         self.has_bytes() || (self.since.is_some() && !self.flights.is_empty())
     }
 
+    /// The time for the receiver, or the socket, to do something begins, unless it has begun already.
+    fn begin_to_wait(&mut self) {
+        if !self.is_waiting() {
+            self.moved = self.now;
+        }
+    }
+
+    /// Tells the next request, if none is being answered.
+    fn ask(&mut self) {
+        if self.asked.is_none()
+            && self.answer.is_none()
+            && let Some(seq) = self.requests.pop_front()
+        {
+            self.asked = Some(seq);
+            self.events.push_back(SenderEvent::Wanted { seq });
+        }
+    }
+
     fn over(&mut self) {
         self.end = End::Over;
         self.since = None;
@@ -248,8 +258,13 @@ impl<F: Payload> Sender<F> {
             self.actions.push_back(Action::Close(conn));
         }
         self.give_up();
-        self.answers.clear();
+        self.forget_requests();
         self.transfer = None;
+    }
+
+    fn forget_requests(&mut self) {
+        self.requests.clear();
+        (self.asked, self.answer) = (None, None);
     }
 
     fn give_up(&mut self) {
@@ -268,7 +283,7 @@ impl<F: Payload> Sender<F> {
         self.decoder = Decoder::new(LIMITS);
         self.words = Outbox::default();
         self.transfer = None;
-        self.answers.clear();
+        self.forget_requests();
         self.sent = 0;
         if was_connected {
             self.stats.lost_connections += 1;
@@ -319,9 +334,9 @@ impl<F: Payload> Sender<F> {
                 self.events.push_back(SenderEvent::Done { seq: info.seq, fate, info, round_trip });
                 Ok(())
             }
-            Message::SaveRequest(id) if id.request & FETCH != 0 && self.answers.len() < MAX_ANSWERS => {
-                let seq = Some(id.request & !FETCH).filter(|seq| *seq != 0);
-                self.events.push_back(SenderEvent::Wanted { seq });
+            Message::SaveRequest(id) if id.request & FETCH != 0 && self.requests.len() < MAX_REQUESTS => {
+                self.requests.push_back(Some(id.request & !FETCH).filter(|seq| *seq != 0));
+                self.ask();
                 Ok(())
             }
             Message::Error(text) => {
@@ -436,8 +451,9 @@ impl<F: Payload> Machine for Sender<F> {
             return;
         }
         if self.is_answering {
-            self.answers.pop_front();
+            self.answer = None;
             self.stats.answered += 1;
+            self.ask();
         } else {
             self.sent += 1;
         }
@@ -462,27 +478,14 @@ impl<F> Sender<F> {
     /// The frame that is being sent.
     fn current(&self) -> Option<&F> {
         if self.is_answering {
-            self.answers.front().map(|reply| &reply.frame)
+            self.answer.as_ref().map(|reply| &reply.frame)
         } else {
             self.flights.get(self.sent).map(|flight| &flight.frame)
         }
     }
 }
 
-/// The words about a frame with these bytes.
-fn sized<F: Payload>(info: FrameInfo, frame: &F) -> FrameInfo {
-    FrameInfo { written_bytes: u64::try_from(frame.bytes().len()).unwrap_or(u64::MAX), ..info }
-}
-
-/// Nanoseconds since the time stamp, if it can be of this clock.
-fn since_stamp(now: Instant, info: &FrameInfo) -> u64 {
-    let since = now.as_nanos().saturating_sub(info.pts_ns);
-    u64::try_from(since).ok().filter(|since| info.pts_ns > 0 && *since < OTHER_CLOCK_NS).unwrap_or(0)
-}
-
 /// Before it connects again after a connection was lost.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Requests for frames that may wait.
-const MAX_ANSWERS: usize = 16;
-/// A time stamp that is further away is of another clock.
-const OTHER_CLOCK_NS: u64 = 3_600_000_000_000;
+const MAX_REQUESTS: usize = 16;

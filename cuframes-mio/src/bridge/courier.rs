@@ -11,28 +11,13 @@ use cuframes_core::gpu::Import;
 use cuframes_core::{Instant, Policy};
 use mio::{Registry, Token};
 
+use super::event::{CourierEvent, Events};
 use super::parcel::{Copier, Note, Parcel};
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::net::{Carrier, Driver, Plain};
 use crate::pollable::{EventSource, Turn};
-use crate::reconnect::StreamEvent;
 use crate::subscriber::Subscriber;
-
-/// What a sender of frames tells.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum CourierEvent {
-    /// What happens on the link. Requests for single frames are answered already when they are told here.
-    Link(SenderEvent),
-    /// A publisher of the stream came or went, for a subscriber that
-    /// [reconnects](crate::SubscriberBuilder::reconnect).
-    Stream(StreamEvent),
-    /// A frame could not be read, and is left out.
-    Unread(Error),
-    /// No more frames come. Those that were taken are still sent.
-    Ended(Error),
-}
 
 /// A stream and the link that its frames go over: an [`EventSource`].
 pub struct Courier<B: Import<Fd = OwnedFd>, C: Carrier = Plain> {
@@ -49,11 +34,13 @@ pub struct Courier<B: Import<Fd = OwnedFd>, C: Carrier = Plain> {
     patience: Duration,
     taken: u64,
     lost: u64,
-    /// The publisher that the last frame was of, and the number of that.
+    /// The publisher that the newest frame was of, and the number of that.
     last: (u64, u64),
+    /// When to give up what can't be taken, although the stream has ended.
+    last_call: Option<Instant>,
     /// Those that may be on their way still, with their words.
     notes: VecDeque<(FrameInfo, Note<B>)>,
-    events: VecDeque<CourierEvent>,
+    events: Events<CourierEvent>,
     /// There may be more to take, for which nobody rings.
     again: bool,
     /// The first token.
@@ -79,16 +66,17 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             taken: 0,
             lost: 0,
             last: (0, 0),
+            last_call: None,
             notes: VecDeque::new(),
-            events: VecDeque::new(),
+            events: Events::new(),
             again: true,
             first: 0,
         }
     }
 
-    /// The next thing that happened.
+    /// The next thing that happened; the last 1024 are kept.
     pub fn poll_event(&mut self) -> Option<CourierEvent> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     /// Takes no more frames, and is [finished](Self::is_finished) when those that are on their way have arrived, or after
@@ -139,13 +127,46 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         self.again = (0..BUDGET).all(|_| {
             while let Some(event) = self.driver.poll_event() {
                 if let SenderEvent::Wanted { seq } = event {
-                    let answer = self.find(seq);
+                    let answer = self.find(now, seq);
                     self.driver.command(now, |sender| sender.answer(now, seq, answer));
                 }
-                self.events.push_back(CourierEvent::Link(event));
+                self.events.push(CourierEvent::Link(event));
             }
-            self.take(now)
+            let more = self.take(now);
+            self.hear();
+            more
         });
+        self.call_last(now);
+    }
+
+    /// Passes on what happened to the stream.
+    fn hear(&mut self) {
+        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
+            self.events.push(CourierEvent::Stream(event));
+        }
+    }
+
+    /// The stream has ended, and what is left of it can't be taken: nobody is there to send it to. That is waited for, but not
+    /// for ever.
+    fn call_last(&mut self, now: Instant) {
+        let is_ending = self.subscriber.as_ref().is_some_and(Subscriber::is_ending);
+        if !is_ending || self.again {
+            self.last_call = None;
+            return;
+        }
+        if *self.last_call.get_or_insert(now + self.patience) > now {
+            return;
+        }
+        while let Some(subscriber) = &mut self.subscriber {
+            match subscriber.poll_next() {
+                Ok(Some(frame)) => self.lost += frame.lost() + 1,
+                Ok(None) => return,
+                Err(error) => {
+                    self.events.push(CourierEvent::Ended(error));
+                    self.finish(now, Duration::ZERO);
+                }
+            }
+        }
     }
 
     /// Takes a frame, if there is room for one. Answers whether there may be more.
@@ -153,20 +174,22 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         if self.is_finished() {
             self.subscriber = None;
         }
-        if !self.on_demand && !self.driver.machine().has_room() {
-            // What comes meanwhile is not kept, but somebody has to notice when the stream ends.
-            return !self.strict && !self.is_connected() && self.look(now);
-        }
-        let Some(subscriber) = &mut self.subscriber else { return false };
         if self.on_demand {
             return self.look(now);
         }
-        let next = subscriber.poll_next();
-        self.hear();
-        match next {
+        let sender = self.driver.machine();
+        let Some(subscriber) = self.subscriber.as_mut().filter(|_| sender.has_room()) else { return false };
+        // The next publisher may have fewer slots than the one that the window was chosen for.
+        let slots: usize = subscriber.header().map_or(0, |header| header.ring_size.get().into());
+        if sender.under_way() >= slots.saturating_sub(1).max(1) {
+            return false;
+        }
+        match subscriber.poll_next() {
             Ok(None) => return false,
             Ok(Some(frame)) => {
                 self.lost += frame.lost();
+                self.last_call = None;
+                self.note_newest(now, &frame);
                 if let Some((info, parcel)) = self.pack(frame) {
                     self.taken += 1;
                     // There is room.
@@ -181,39 +204,39 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         true
     }
 
-    /// Passes on what happened to the stream.
-    fn hear(&mut self) {
-        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
-            self.events.push_back(CourierEvent::Stream(event));
+    /// Where frames are sent on demand only: looks whether the stream goes on, and which is the newest. Nobody is to wake us
+    /// for each of them.
+    fn look(&mut self, now: Instant) -> bool {
+        match self.subscriber.as_mut().map(Subscriber::try_next) {
+            Some(Ok(Some(frame))) => {
+                self.note_newest(now, &frame);
+                true
+            }
+            Some(Err(error)) => {
+                self.ended(now, error);
+                true
+            }
+            _ => false,
         }
     }
 
-    /// Where frames are sent on demand only, or there is nobody to send them to: looks whether the stream goes on, and which is
-    /// the newest. Nobody is to wake us for each of them.
-    fn look(&mut self, now: Instant) -> bool {
-        let newest = self.subscriber.as_mut().map(Subscriber::try_next);
-        self.hear();
-        match newest {
-            Some(Ok(Some(frame))) if self.on_demand => self.last = (frame.epoch(), frame.seq()),
-            Some(Ok(Some(frame))) => self.lost += frame.lost() + 1,
-            Some(Err(error)) => self.ended(now, error),
-            _ => {}
+    /// A frame is the newest. It may be of another publisher than the one before.
+    fn note_newest(&mut self, now: Instant, frame: &Frame<B>) {
+        let info = self.describe(frame);
+        if self.last.0 != info.epoch {
+            self.announce(now, &info);
         }
-        false
+        self.last = (info.epoch, info.seq);
     }
 
     fn ended(&mut self, now: Instant, error: Error) {
-        self.events.push_back(CourierEvent::Ended(error));
+        self.events.push(CourierEvent::Ended(error));
         self.finish(now, self.patience);
     }
 
     /// Makes a frame ready to be sent.
     fn pack(&mut self, frame: Frame<B>) -> Option<(FrameInfo, Parcel<B>)> {
         let info = self.describe(&frame);
-        if self.last.0 != info.epoch {
-            self.announce(&info);
-        }
-        self.last = (info.epoch, info.seq);
         match Parcel::new(frame, &mut self.copier) {
             Ok(parcel) => {
                 self.notes.retain(|(_, note)| note.find().is_some());
@@ -221,7 +244,7 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
                 Some((info, parcel))
             }
             Err(error) => {
-                self.events.push_back(CourierEvent::Unread(error));
+                self.events.push(CourierEvent::Unread(error));
                 None
             }
         }
@@ -242,7 +265,7 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
     }
 
     /// Another publisher has taken over.
-    fn announce(&mut self, info: &FrameInfo) {
+    fn announce(&mut self, now: Instant, info: &FrameInfo) {
         let Some(subscriber) = &self.subscriber else { return };
         let Some(header) = subscriber.header() else { return };
         let announcement = Announcement {
@@ -252,36 +275,40 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             ring_size: header.ring_size,
             strict: self.strict,
         };
-        self.driver.command(crate::clock::now(), |sender| sender.announce(announcement));
+        self.driver.command(now, |sender| sender.announce(announcement));
     }
 
     /// A frame that the receiver asks for.
-    fn find(&mut self, seq: Option<u64>) -> Answer<Parcel<B>> {
+    fn find(&mut self, now: Instant, seq: Option<u64>) -> Answer<Parcel<B>> {
         let no = |why: String| Answer::No(why);
-        let on_its_way = self.notes.iter().rev().find(|(info, _)| seq.is_none_or(|seq| seq == info.seq));
+        if self.on_demand {
+            // To the newest one.
+            while self.look(now) {}
+        }
+        let (epoch, newest) = self.last;
+        let is_it = |info: &FrameInfo| match seq {
+            Some(seq) => info.seq == seq,
+            None => (info.epoch, info.seq) == (epoch, newest),
+        };
+        let on_its_way = self.notes.iter().rev().find(|(info, note)| is_it(info) && note.find().is_some());
         if let Some((info, parcel)) = on_its_way.and_then(|(info, note)| Some((*info, note.find()?))) {
             return Answer::Frame(info, parcel);
         }
         let Some(subscriber) = &mut self.subscriber else { return no("the stream has ended".into()) };
         let key = subscriber.key().clone();
-        let found = match seq {
-            Some(seq) => subscriber.frame(seq),
-            None if self.on_demand => match subscriber.try_next() {
-                Ok(None) => subscriber.frame(self.last.1),
-                newest => newest,
-            },
-            None => subscriber.frame(self.last.1),
-        };
-        match (found, seq) {
-            (Ok(Some(frame)), _) => match self.pack(frame) {
+        if seq.is_none() && newest == 0 {
+            return no(format!("stream {key}: there is no frame yet"));
+        }
+        let seq = seq.unwrap_or(newest);
+        match subscriber.frame(seq) {
+            Ok(Some(frame)) => match self.pack(frame) {
                 Some((info, parcel)) => Answer::Frame(info, parcel),
-                None => no(format!("stream {key}: the frame can't be read")),
+                None => no(format!("stream {key}: frame {seq} can't be read")),
             },
-            (Ok(None), Some(seq)) => {
+            Ok(None) => {
                 no(format!("stream {key}: frame {seq} is not there; it is overwritten, or not published yet"))
             }
-            (Ok(None), None) => no(format!("stream {key}: there is no frame yet")),
-            (Err(error), _) => no(error.to_string()),
+            Err(error) => no(error.to_string()),
         }
     }
 }
@@ -297,6 +324,7 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> EventSource for Courier<B, C> {
     }
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
+        self.driver.command(now, |sender| sender.note_time(now));
         let turn = if token.0 < self.first + Driver::<Sender<Parcel<B>>, C>::TOKENS {
             self.driver.handle_event(token, now)?
         } else {
@@ -318,7 +346,7 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> EventSource for Courier<B, C> {
     fn poll_timeout(&self) -> Option<Instant> {
         let at_once = self.again.then_some(Instant::ZERO);
         let subscriber = self.subscriber.as_ref().and_then(EventSource::poll_timeout);
-        at_once.into_iter().chain(self.driver.poll_timeout()).chain(subscriber).min()
+        at_once.into_iter().chain(self.driver.poll_timeout()).chain(subscriber).chain(self.last_call).min()
     }
 }
 

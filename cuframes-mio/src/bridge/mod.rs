@@ -47,18 +47,22 @@
 //! ```
 
 mod courier;
+mod errand;
+mod event;
 mod intake;
 mod parcel;
 mod receiver;
 mod sender;
 mod station;
+mod streams;
 
 use std::time::Duration;
 
-pub use courier::{Courier, CourierEvent};
+pub use courier::Courier;
 pub use cuframes_bridge::pair::{Bulk, NoRdma, Transport, choose};
 pub use cuframes_bridge::stream::{FarTimes, Fate, FrameInfo, LinkFault, SenderEvent, SenderStats};
-pub use intake::{HopTimes, Intake, IntakeEvent};
+pub use event::{CourierEvent, HopTimes, IntakeEvent};
+pub use intake::Intake;
 pub use parcel::Copier;
 pub use receiver::{StreamReceiver, StreamReceiverBuilder};
 pub use sender::{StreamSendError, StreamSender, StreamSenderBuilder};

@@ -7,8 +7,10 @@ use std::time::Duration;
 use cuframes_bridge::stream::{Receiver, ReceiverConfig};
 use cuframes_core::{Key, Policy, RingSize, Timeouts};
 
-use super::intake::{Intake, IntakeEvent, Terms};
+use super::event::IntakeEvent;
+use super::intake::Intake;
 use super::link_options;
+use super::streams::Terms;
 use crate::clock;
 use crate::net::{Carrier, Driver, Endpoint, Listeners, NetError, Plain};
 use crate::pollable::Pollable;

@@ -10,7 +10,8 @@ use cuframes_core::gpu::Import;
 use cuframes_core::shm::StreamHeader;
 use cuframes_core::{Features, Key};
 
-use super::courier::{Courier, CourierEvent};
+use super::courier::Courier;
+use super::event::CourierEvent;
 use super::link_options;
 use super::parcel::Copier;
 use crate::clock;

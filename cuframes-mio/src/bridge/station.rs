@@ -1,14 +1,13 @@
 //! [`Station`]: a stream of another host, as it is published here.
 
 use std::io;
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use cuframes_bridge::stream::FrameInfo;
 use cuframes_core::ring::ClaimAsError;
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Key, Policy};
 
+use super::errand::Errand;
 use crate::aside::SetAside;
 use crate::builder::PublisherBuilder;
 use crate::error::Error;
@@ -20,10 +19,13 @@ pub(super) struct Station {
     /// As it is called here.
     pub(super) key: Key,
     publisher: ServedPublisher,
-    epoch: u64,
+    pub(super) epoch: u64,
     meta: FrameMeta,
+    /// There; here it may be another one.
     policy: Policy,
-    newest: u64,
+    /// Whether numbers wait for subscribers to be read.
+    pub(super) waits: bool,
+    pub(super) newest: u64,
     /// The frame that is being received.
     aside: Option<SetAside>,
     /// Bytes of shared memory.
@@ -31,11 +33,18 @@ pub(super) struct Station {
 }
 
 impl Station {
-    pub(super) fn open(builder: PublisherBuilder, info: &FrameInfo, bytes: u64) -> Result<Box<Self>, Error> {
+    /// Publishes the stream of a frame under another policy than there, or the same one. Takes as long as making the memory does.
+    pub(super) fn open(
+        builder: PublisherBuilder,
+        policy: Policy,
+        info: &FrameInfo,
+        bytes: u64,
+    ) -> Result<Box<Self>, Error> {
         let key = builder.key().clone();
-        let publisher = builder.create()?.serve()?;
+        let publisher = builder.policy(policy).create()?.serve()?;
+        let waits = policy == Policy::STRICT_WAIT;
         let FrameInfo { epoch, meta, policy, .. } = *info;
-        Ok(Box::new(Self { key, publisher, epoch, meta, policy, newest: 0, aside: None, bytes }))
+        Ok(Box::new(Self { key, publisher, epoch, meta, policy, waits, newest: 0, aside: None, bytes }))
     }
 
     /// Whether a frame is one of the stream that is published, and not of another publisher or of another shape (D-24).
@@ -52,12 +61,12 @@ impl Station {
         Ok(())
     }
 
-    /// Publishes the frame that was received.
-    pub(super) fn commit(&mut self, info: &FrameInfo) {
+    /// Publishes the frame that was received. `false` if its slot is not ours any more.
+    pub(super) fn commit(&mut self, info: &FrameInfo) -> bool {
         let claim = self.aside.take().and_then(|aside| self.publisher.resume_claim(aside));
-        if let Some(claim) = claim {
-            self.newest = claim.commit_with(info.pts_ns, info.written_bytes);
-        }
+        let Some(claim) = claim else { return false };
+        self.newest = claim.commit_with(info.pts_ns, info.written_bytes);
+        true
     }
 
     /// Gives up the frame that was to be received.
@@ -65,17 +74,10 @@ impl Station {
         drop(self.aside.take().and_then(|aside| self.publisher.resume_claim(aside)));
     }
 
-    /// Whether numbers wait for subscribers to be read.
-    pub(super) fn waits(&self) -> bool {
-        self.policy == Policy::STRICT_WAIT
-    }
-
     /// Ends the stream, in a thread: those who have it open get their grace period (D-12).
-    pub(super) fn end(self: Box<Self>, reason: ShutdownReason) -> io::Result<Ending> {
-        let bytes = self.bytes;
-        let end = move || drop(self.publisher.shut_down(reason));
-        let thread = thread::Builder::new().name("cuframes-end".into()).spawn(end)?;
-        Ok(Ending { thread, bytes })
+    pub(super) fn end(self: Box<Self>, reason: ShutdownReason) -> io::Result<Errand<()>> {
+        // It reports what goes wrong itself.
+        Errand::start("cuframes-end", move || drop(self.publisher.shut_down(reason)))
     }
 }
 
@@ -87,24 +89,3 @@ impl AsMut<[u8]> for Station {
         }
     }
 }
-
-/// A stream that ends.
-#[derive(Debug)]
-pub(super) struct Ending {
-    thread: JoinHandle<()>,
-    pub(super) bytes: u64,
-}
-
-impl Ending {
-    pub(super) fn is_over(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    pub(super) fn wait(self) {
-        // It reports what goes wrong itself.
-        let _ = self.thread.join();
-    }
-}
-
-/// How often to look whether a slot is free, or an ended stream is gone.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(1);

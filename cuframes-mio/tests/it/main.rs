@@ -10,8 +10,17 @@
 )]
 
 mod access;
+mod aside;
 mod barrier;
 mod bridge;
+mod bridge_ends;
+mod bridge_fetch;
+mod bridge_hosts;
+mod bridge_newest;
+mod bridge_peers;
+mod bridge_raw;
+mod bridge_roads;
+mod bridge_strict;
 mod bulk;
 mod by_number;
 mod claims;
@@ -24,6 +33,7 @@ mod events;
 mod evictions;
 mod fork;
 mod frozen;
+mod given;
 mod gone;
 mod handshakes;
 mod host_memory;
@@ -44,6 +54,7 @@ mod raw_socket;
 mod reconnect;
 mod reconnect_loops;
 mod reconnect_system;
+mod relay;
 mod scribble;
 mod share;
 mod slow;

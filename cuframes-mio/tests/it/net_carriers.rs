@@ -25,8 +25,8 @@ use crate::common::until;
 
 /// Moves a few bytes at a time, and none of them as it is.
 #[derive(Clone, Copy, Debug)]
-struct Trickle {
-    most: usize,
+pub(crate) struct Trickle {
+    pub(crate) most: usize,
 }
 
 impl Carrier for Trickle {
