@@ -134,13 +134,17 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             }
             self.take(now)
         });
+        self.hear();
         self.call_last(now);
     }
 
     /// The stream has ended, and what is left of it can't be taken: nobody is there to send it to. That is waited for, but not
-    /// for ever.
+    /// for ever. Where the next publisher is waited for, too, a strict link keeps it all the same.
     fn call_last(&mut self, now: Instant) {
-        let is_ending = self.subscriber.as_ref().is_some_and(Subscriber::is_ending);
+        let is_ending = self
+            .subscriber
+            .as_ref()
+            .is_some_and(|subscriber| subscriber.is_ending() || !self.strict && subscriber.has_leftovers());
         if !is_ending || self.again {
             self.last_call = None;
             return;
@@ -151,13 +155,15 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         while let Some(subscriber) = &mut self.subscriber {
             match subscriber.poll_next() {
                 Ok(Some(frame)) => self.lost += frame.lost() + 1,
-                Ok(None) => return,
+                Ok(None) => break,
                 Err(error) => {
                     self.events.push(CourierEvent::Ended(error));
                     self.finish(now, Duration::ZERO);
                 }
             }
         }
+        self.hear();
+        self.last_call = None;
     }
 
     /// Takes a frame, if there is room for one. Answers whether there may be more.
@@ -169,11 +175,7 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             return self.look(now);
         }
         let sender = self.driver.machine();
-        if !sender.has_room() {
-            // What comes meanwhile is not kept, but somebody has to notice when the stream ends.
-            return !self.strict && !sender.is_connected() && self.look(now);
-        }
-        let Some(subscriber) = &mut self.subscriber else { return false };
+        let Some(subscriber) = self.subscriber.as_mut().filter(|_| sender.has_room()) else { return false };
         // The next publisher may have fewer slots than the one that the window was chosen for.
         let slots: usize = subscriber.header().map_or(0, |header| header.ring_size.get().into());
         if sender.under_way() >= slots.saturating_sub(1).max(1) {
@@ -201,23 +203,13 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         true
     }
 
-    /// Passes on what happened to the stream.
-    fn hear(&mut self) {
-        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
-            self.events.push(CourierEvent::Stream(event));
-        }
-    }
-
-    /// Where frames are sent on demand only, or there is nobody to send them to: looks whether the stream goes on, and which is
-    /// the newest. Nobody is to wake us for each of them.
+    /// Where frames are sent on demand only: looks whether the stream goes on, and which is the newest. Nobody is to wake us
+    /// for each of them.
     fn look(&mut self, now: Instant) -> bool {
-        let newest = self.subscriber.as_mut().map(Subscriber::try_next);
+        let next = self.subscriber.as_mut().map(Subscriber::try_next);
         self.hear();
-        match newest {
+        match next {
             Some(Ok(Some(frame))) => {
-                if !self.on_demand {
-                    self.lost += frame.lost() + 1;
-                }
                 self.note_newest(now, &frame);
                 true
             }
@@ -226,6 +218,13 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Passes on what happened to the stream.
+    fn hear(&mut self) {
+        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
+            self.events.push(CourierEvent::Stream(event));
         }
     }
 
