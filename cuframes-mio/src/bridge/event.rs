@@ -6,6 +6,7 @@ use cuframes_bridge::stream::{Fate, FrameInfo, LinkFault, SenderEvent};
 use cuframes_core::Key;
 
 use crate::error::Error;
+use crate::reconnect::StreamEvent;
 
 /// What a receiver of frames tells.
 #[derive(Debug)]
@@ -91,6 +92,9 @@ pub struct HopTimes {
 pub enum CourierEvent {
     /// What happens on the link. Requests for single frames are answered already when they are told here.
     Link(SenderEvent),
+    /// A publisher of the stream came or went, for a subscriber that
+    /// [reconnects](crate::SubscriberBuilder::reconnect).
+    Stream(StreamEvent),
     /// A frame could not be read, and is left out.
     Unread(Error),
     /// No more frames come. Those that were taken are still sent.
