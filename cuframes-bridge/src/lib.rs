@@ -35,6 +35,7 @@
 
 extern crate alloc;
 
+pub mod layers;
 pub mod pair;
 pub mod stream;
 pub mod wire;

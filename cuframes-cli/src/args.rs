@@ -4,6 +4,7 @@
 
 mod barrier;
 mod bench;
+mod bridge;
 mod dispatch;
 mod doctor;
 mod exporter;
@@ -13,6 +14,7 @@ mod record;
 mod replay;
 mod snapshot;
 mod top;
+mod values;
 mod view;
 
 use std::convert::Infallible;
@@ -22,17 +24,18 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use cuframes_core::wire::hello::ConsumerName;
 use cuframes_core::{Format, Key, Policy, RingSize, SubscriberMode};
 
+use self::values::{milliseconds, one_of, real_rate, ring_size, seconds, some_seconds};
 use crate::rate::Rate;
 
 pub(crate) use self::barrier::{
     BarrierArgs, BarrierJoinArgs, BarrierSide, BarrierWaitArgs, StartArgs, TogetherArgs,
 };
 pub(crate) use self::bench::BenchArgs;
+pub(crate) use self::bridge::{BridgeArgs, BridgeEnd, BridgeRecvArgs, BridgeSendArgs, Fetch, LinkArgs};
 pub(crate) use self::dispatch::{DispatchArgs, GridArgs, WhenFullArg, WorkArgs, version};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exporter::ExporterArgs;
@@ -76,6 +79,9 @@ pub(crate) enum Command {
     /// Take blocks of work from a dispatcher
     #[command(after_help = dispatch::WORK_EXAMPLES)]
     Work(WorkArgs),
+    /// Send the frames of a stream to another host, and publish them there
+    #[command(after_help = bridge::EXAMPLES)]
+    Bridge(BridgeArgs),
     /// Record a stream into a Matroska file, every byte and time stamp of it
     #[command(after_help = record::EXAMPLES)]
     Record(RecordArgs),
@@ -103,7 +109,7 @@ pub(crate) enum Command {
     /// Serve figures about all streams to Prometheus, and a small page to people
     #[command(after_help = exporter::EXAMPLES)]
     Exporter(ExporterArgs),
-    /// Remove what publishers that died have left
+    /// Remove what publishers and bridges that died have left
     #[command(after_help = look::GC_EXAMPLES)]
     Gc(GcArgs),
     /// Find out whether streams can work on this machine, and what to do where they can't
@@ -375,45 +381,6 @@ impl fmt::Display for Stream {
     }
 }
 
-/// Accepts the names of `values`, and lists them in the help and in the error.
-fn one_of<T>(values: &'static [T], name: fn(T) -> Option<&'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(values.iter().copied().filter_map(name)).try_map(move |text| {
-        values.iter().copied().find(|value| name(*value) == Some(&text)).ok_or("no such value")
-    })
-}
-
-fn ring_size(text: &str) -> Result<RingSize, String> {
-    text.parse()
-        .ok()
-        .and_then(RingSize::new)
-        .ok_or_else(|| format!("a ring has 1 to {} frames", RingSize::MAX))
-}
-
-/// A rate for a file: it can't be "as fast as possible".
-fn real_rate(text: &str) -> Result<Rate, String> {
-    text.parse()
-        .and_then(|rate: Rate| if rate.is_unlimited() { Err("use a rate above 0".into()) } else { Ok(rate) })
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "use a number of seconds such as 5 or 0.5".into())
-}
-
-fn some_seconds(text: &str) -> Result<Duration, String> {
-    seconds(text)
-        .and_then(|time| if time.is_zero() { Err("use more than 0 seconds".into()) } else { Ok(time) })
-}
-
-fn milliseconds(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_millis).map_err(|_| "use a whole number of milliseconds".into())
-}
-
 const SIZE_HELP: &str = "Width and height in pixels; for format bytes the payload's size and 1";
 const FPS_HELP: &str = "Frames per second, 0 for as fast as possible";
 
@@ -483,16 +450,5 @@ mod tests {
         for text in ["", "x", "1280", "0x720", "1280x0", "1280x-1", "4294967296x1", "1280X720", "1x2x3"] {
             assert!(text.parse::<Size>().is_err(), "{text:?}");
         }
-    }
-
-    #[test]
-    fn rings_and_times_outside_their_range_are_refused() {
-        assert_eq!(ring_size("1").map(RingSize::get), Ok(1));
-        assert_eq!(ring_size("16").map(RingSize::get), Ok(16));
-        assert!(["0", "17", "-1", "many"].iter().all(|text| ring_size(text).is_err()));
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert!(["-1", "nan", "inf", "1e30", "soon"].iter().all(|text| seconds(text).is_err()));
-        assert!(some_seconds("0").is_err());
-        assert!(real_rate("0").is_err());
     }
 }

@@ -1,6 +1,7 @@
-//! `cuframes gc`: removes what publishers that died have left.
+//! `cuframes gc`: removes what publishers that died have left, and bridges.
 
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use cuframes_core::Key;
 use cuframes_mio::{Error, Holder, Liveness, Observer, Sighting, remove_leftovers};
@@ -9,6 +10,7 @@ use serde::Serialize;
 use crate::args::GcArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
+use crate::hops;
 use crate::output;
 use crate::signals::Signals;
 
@@ -19,7 +21,7 @@ struct Report {
     streams: Vec<Left>,
 }
 
-/// What a publisher has left.
+/// What a publisher has left, or a bridge.
 #[derive(Serialize)]
 struct Left {
     #[serde(serialize_with = "crate::survey::text")]
@@ -50,10 +52,15 @@ pub(crate) fn run(
             left.push(Left { key, files, is_certain: false, error: None });
         }
     }
-    left.retain(|left| args.keys.is_empty() || args.keys.contains(&left.key));
+    let is_wanted = |key: &Key| args.keys.is_empty() || args.keys.contains(key);
+    left.retain(|left| is_wanted(&left.key));
     left.sort_by(|one, other| one.key.cmp(&other.key));
-    let streams =
+    let mut streams: Vec<_> =
         if args.dry_run { left } else { left.into_iter().filter_map(|left| left.removed(run_dir)).collect() };
+    // What a bridge has told is of no use when that is gone, whether its stream lives or not.
+    for (key, file) in hops::leftovers(observer.run_dirs()).into_iter().filter(|(key, _)| is_wanted(key)) {
+        streams.push(Left::hop(key, file, args.dry_run));
+    }
     let failures = streams.iter().filter(|left| left.error.is_some()).count();
     let report = Report { is_dry_run: args.dry_run, streams };
     if args.json {
@@ -103,6 +110,18 @@ impl Left {
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         Some(Self { files, is_certain: true, error, ..self })
+    }
+
+    /// The file of a bridge that is gone; removed, but for a dry run.
+    fn hop(key: Key, file: PathBuf, is_dry_run: bool) -> Self {
+        let removed = if is_dry_run { Ok(()) } else { fs::remove_file(&file) };
+        let (files, error) = match removed {
+            Ok(()) => (vec![file], None),
+            // Somebody else was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
+            Err(error) => (Vec::new(), Some(format!("can't remove {}: {error}", file.display()))),
+        };
+        Self { key, files, is_certain: true, error }
     }
 
     fn lines(&self, is_dry_run: bool) -> Vec<String> {

@@ -6,6 +6,7 @@
 mod args;
 mod barrier;
 mod bench;
+mod bridge;
 mod console;
 mod convert;
 mod crew;
@@ -17,6 +18,7 @@ mod exporter;
 mod gauge;
 mod gc;
 mod generate;
+mod hops;
 mod inspect;
 mod keys;
 mod ls;
@@ -101,6 +103,7 @@ fn run_command(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Barrier(args) => barrier::run(args, &Signals::install(Later::Ends)?, console),
         Command::Dispatch(args) => dispatch::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Work(args) => work::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
+        Command::Bridge(args) => bridge::run(args, run_dir, &Signals::install(Later::Hurries)?, console),
         Command::Bench(args) => bench::run(args, &Signals::install(Later::Hurries)?, console),
     }
 }

@@ -3,9 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use cuframes_core::error::ErrorCode;
 use cuframes_core::gpu::{Device, Export, Import};
 use cuframes_core::{Backend, Key};
 use cuframes_cuda::{Cuda, Stream};
+use cuframes_mio::bridge::Copier;
 use cuframes_mio::{Claim, Error, Frame, HostMemory, HostOr};
 
 use crate::args::{BackendArgs, MemoryKind};
@@ -36,7 +38,7 @@ pub(crate) trait Canvas: Export<Fd = OwnedFd> + Sized {
 }
 
 /// Memory that `subscribe` reads frames from.
-pub(crate) trait View: Import<Fd = OwnedFd> + Clone {
+pub(crate) trait View: Import<Fd = OwnedFd, Stream: Send> + Clone + 'static {
     /// A stream for copies of frames that can't be read where they are.
     fn copying(&self) -> Result<Self::Stream, Failure>;
 }
@@ -69,6 +71,24 @@ impl<B: View> Copies<B> {
             Err(error) => Err(failed!("{error}")),
         }
     }
+}
+
+/// Copies of frames that can't be read where they are, one for each, for who keeps them.
+pub(crate) fn copier<B: View>() -> Copier<B> {
+    let mut stream = None;
+    Box::new(move |frame: &Frame<B>| {
+        let stream = match &mut stream {
+            Some(stream) => stream,
+            None => stream.insert(frame.backend().copying().map_err(|failure| Error::Device {
+                key: frame.key().clone(),
+                code: ErrorCode::CUDA,
+                error: failure.to_string().into(),
+            })?),
+        };
+        let mut bytes = vec![0; frame.len()];
+        frame.copy_to_host(stream, &mut bytes, PATIENCE)?;
+        Ok(bytes)
+    })
 }
 
 /// A stream, and a frame's bytes on their way to the device or from it.
@@ -168,6 +188,28 @@ pub(crate) fn anywhere(key: &Key, device: i32) -> HostOr<Cuda> {
     let is_cuda = |backend| matches!(backend, Backend::CUDA_IPC | Backend::CUDA_VMM);
     HostOr::new(key.clone(), is_cuda, move || Cuda::open_as(device, Backend::CUDA_IPC))
 }
+
+/// Does something with the memory that the arguments name, whose type is not the same everywhere: `over_memory!(key, memory,
+/// |backend| ...)`.
+macro_rules! over_memory {
+    ($key:expr, $memory:expr, |$backend:ident| $work:expr) => {
+        match $memory.backend {
+            $crate::args::MemoryKind::Auto => {
+                let $backend = $crate::memory::anywhere($key, $memory.device);
+                $work
+            }
+            $crate::args::MemoryKind::Host => {
+                let $backend = cuframes_mio::HostMemory::new($key.clone());
+                $work
+            }
+            $crate::args::MemoryKind::Cuda | $crate::args::MemoryKind::CudaVmm => {
+                let $backend = $crate::memory::open($key, $memory)?;
+                $work
+            }
+        }
+    };
+}
+pub(crate) use over_memory;
 
 /// How long a copy from the device may take.
 const PATIENCE: Duration = Duration::from_secs(10);

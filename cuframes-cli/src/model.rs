@@ -10,6 +10,7 @@ use cuframes_mio::Sighting;
 use serde::Serialize;
 
 use crate::args::Sort;
+use crate::hops::{self, Hop};
 use crate::survey::{Facts, Look, age};
 
 /// All streams, and what was seen of them before.
@@ -60,6 +61,8 @@ pub(crate) struct Stream {
     pub(crate) lost: u64,
     pub(crate) latency_s: Option<f64>,
     pub(crate) subscribers_seen: Vec<Subscriber>,
+    /// Its ways to other hosts and from them.
+    pub(crate) hops: Vec<Hop>,
     /// Frames a second at the last looks, oldest first.
     #[serde(skip)]
     pub(crate) rates: Vec<f64>,
@@ -82,6 +85,7 @@ impl Model {
     /// Takes in what was just seen.
     pub(crate) fn look(&mut self, at: Instant, sightings: Vec<Sighting>) {
         let mut before = std::mem::take(&mut self.past);
+        let mut hops = hops::of(&sightings);
         self.streams.clear();
         for sighting in sightings {
             let key = sighting.key.clone();
@@ -103,6 +107,7 @@ impl Model {
                 lost: lost.values().map(|lost| lost.frames).sum(),
                 latency_s: subscribers.iter().filter_map(|subscriber| subscriber.latency_s).reduce(f64::max),
                 subscribers_seen: subscribers,
+                hops: hops.remove(&key).unwrap_or_default(),
                 rates: rates.iter().copied().collect(),
                 facts,
             });

@@ -106,11 +106,16 @@ impl<'a> Line<'a> {
 
     /// Shows it, if it is time for that.
     pub(crate) fn show(&mut self, now: Instant, text: &impl Display) {
+        self.show_with(now, || vec![text.to_string()]);
+    }
+
+    /// Shows rows, if it is time for that.
+    pub(crate) fn show_with(&mut self, now: Instant, rows: impl FnOnce() -> Vec<String>) {
         if let Some(console) = self.console
             && self.last.is_none_or(|last| now.saturating_duration_since(last) >= REFRESH)
         {
             self.last = Some(now);
-            console.draw(vec![text.to_string()]);
+            console.draw(rows());
         }
     }
 }

@@ -9,17 +9,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cuframes_core::shm::StreamHeader;
-use cuframes_mio::{Frame, HostMemory, Subscriber};
+use cuframes_mio::{Frame, Subscriber};
 use indicatif::HumanBytes;
 use rustix::fs::OFlags;
 use serde::Serialize;
 
-use crate::args::MemoryKind;
 use crate::args::RecordArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::gauge::Gauge;
-use crate::memory::{self, Copies, View};
+use crate::memory::{Copies, View, over_memory};
 use crate::output::{Progress, REFRESH};
 use crate::recording::{Facts, Queue, Stream, Writer, Written};
 use crate::signals::Signals;
@@ -81,13 +80,7 @@ struct Recorder<'a> {
 impl Recorder<'_> {
     fn record(&mut self, run_dir: Option<&Path>, progress: &mut Progress<'_>) -> Result<End, Failure> {
         let RecordArgs { key, memory, .. } = self.args;
-        match memory.backend {
-            MemoryKind::Auto => self.record_from(&memory::anywhere(key, memory.device), run_dir, progress),
-            MemoryKind::Host => self.record_from(&HostMemory::new(key.clone()), run_dir, progress),
-            MemoryKind::Cuda | MemoryKind::CudaVmm => {
-                self.record_from(&memory::open(key, memory)?, run_dir, progress)
-            }
-        }
+        over_memory!(key, memory, |backend| self.record_from(&backend, run_dir, progress))
     }
 
     fn record_from<B: View>(

@@ -10,12 +10,12 @@ use cuframes_core::{FrameMeta, Key};
 use png::{BitDepth, ColorType, Encoder};
 use serde::Serialize;
 
-use self::target::Target;
+pub(crate) use self::target::Target;
 use crate::args::{ColourArgs, SnapshotArgs, Stream};
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::output::{REFRESH, json};
-use crate::picture::{Channels, Picture};
+use crate::picture::{Channels, MatrixChoice, Picture, Range};
 use crate::signals::Signals;
 use crate::taker::{self, Taken};
 
@@ -29,15 +29,7 @@ pub(crate) fn run(
     // First: nobody should have to wait for a frame to learn of a wrong path.
     let target = Target::find(&args.out)?;
     let shot = take(args, run_dir, signals)?;
-    let file = encode(&shot)
-        .map_err(|error| failed!("stream {}: can't write frame {} as PNG: {error}", args.key, shot.seq))?;
-    if !matches!(target, Target::File { .. }) {
-        // Its reader may be slow, or gone for ever, or never come.
-        signals
-            .insist_with(|| 1)
-            .map_err(|error| failed!("can't handle signals: {error}; raise the limits (ulimit -u)"))?;
-    }
-    target.write(&file)?;
+    let file = encode(&args.key, &shot)?;
     let FrameMeta { format, width, height, .. } = shot.meta;
     let report = Report {
         key: args.key.as_str(),
@@ -49,14 +41,43 @@ pub(crate) fn run(
         file: args.out.to_string(),
         bytes: file.len(),
     };
-    let text = if args.json { json(&report)? } else { report.to_string() };
+    keep((&target, &args.out), &file, (&report, args.json), signals, console)
+}
+
+/// Writes the file of one frame, and says what it is.
+pub(crate) fn keep(
+    (target, out): (&Target, &Stream),
+    file: &[u8],
+    (report, as_json): (&Report<'_>, bool),
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    if !matches!(target, Target::File { .. }) {
+        // Its reader may be slow, or gone for ever, or never come.
+        signals
+            .insist_with(|| 1)
+            .map_err(|error| failed!("can't handle signals: {error}; raise the limits (ulimit -u)"))?;
+    }
+    target.write(file)?;
+    let text = if as_json { json(report)? } else { report.to_string() };
     // The picture has standard output to itself.
-    if args.out == Stream::Standard {
+    if *out == Stream::Standard {
         console.say(&text);
         Ok(())
     } else {
         console.print(&text, signals)
     }
+}
+
+/// A frame as a PNG file.
+pub(crate) fn png(
+    key: &Key,
+    (seq, pts_ns): (u64, i64),
+    meta: &FrameMeta,
+    frame: &[u8],
+) -> Result<Vec<u8>, Failure> {
+    let (channels, bytes) = read(key, meta, frame, COLOUR)?;
+    encode(key, &Shot { seq, pts_ns, meta: *meta, channels, bytes })
 }
 
 /// A frame as pixels.
@@ -70,15 +91,15 @@ struct Shot {
 
 /// What was written: the object that `--json` prints.
 #[derive(Serialize, Debug)]
-struct Report<'a> {
-    key: &'a str,
-    seq: u64,
-    pts_ns: i64,
-    format: String,
-    width: u32,
-    height: u32,
-    file: String,
-    bytes: usize,
+pub(crate) struct Report<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) seq: u64,
+    pub(crate) pts_ns: i64,
+    pub(crate) format: String,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) file: String,
+    pub(crate) bytes: usize,
 }
 
 impl fmt::Display for Report<'_> {
@@ -159,7 +180,11 @@ pub(crate) fn no_picture(key: &Key, meta: &FrameMeta) -> Failure {
     )
 }
 
-fn encode(shot: &Shot) -> Result<Vec<u8>, png::EncodingError> {
+fn encode(key: &Key, shot: &Shot) -> Result<Vec<u8>, Failure> {
+    compress(shot).map_err(|error| failed!("stream {key}: can't write frame {} as PNG: {error}", shot.seq))
+}
+
+fn compress(shot: &Shot) -> Result<Vec<u8>, png::EncodingError> {
     let mut file = Vec::new();
     let mut encoder = Encoder::new(&mut file, shot.meta.width, shot.meta.height);
     encoder.set_color(match shot.channels {
@@ -173,3 +198,6 @@ fn encode(shot: &Shot) -> Result<Vec<u8>, png::EncodingError> {
     writer.finish()?;
     Ok(file)
 }
+
+/// What frames are taken for where nobody says otherwise.
+const COLOUR: ColourArgs = ColourArgs { matrix: MatrixChoice::Auto, range: Range::Limited };

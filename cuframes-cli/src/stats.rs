@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Stats {
     /// All that is counted; what is computed from the rest is not in it yet.
     counts: Received,
-    latency: Histogram<u64>,
+    latency: Durations,
     /// When the first and the last frame arrived.
     arrivals: Option<(Instant, Instant)>,
 }
@@ -20,12 +20,8 @@ pub(crate) struct Stats {
 impl Stats {
     /// For a subscriber that checks the bytes of its frames, or does not.
     pub(crate) fn new(is_checked: bool) -> Self {
-        #[expect(
-            clippy::expect_used,
-            reason = "the bounds are constants that the crate's documentation allows"
-        )]
-        let latency = Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("valid bounds");
-        Self { counts: Received { is_checked, ..Received::default() }, latency, arrivals: None }
+        let counts = Received { is_checked, ..Received::default() };
+        Self { counts, latency: Durations::new(), arrivals: None }
     }
 
     /// A publisher gave us a bit; `reconnects` were before.
@@ -42,7 +38,7 @@ impl Stats {
         self.counts.torn += u64::from(is_torn);
         self.counts.first_seq.get_or_insert(seq);
         self.counts.last_seq = Some(seq);
-        self.latency.saturating_record(latency_ns);
+        self.latency.record(latency_ns);
         self.arrivals = Some((self.arrivals.map_or(at, |(first, _)| first), at));
     }
 
@@ -57,16 +53,39 @@ impl Stats {
 
     /// The state of things.
     pub(crate) fn report(&self, end: Option<End>) -> Received {
-        let percentile = |p| self.latency.value_at_percentile(p);
-        let latency_ns = self.arrivals.map(|_| Latency {
+        let latency_ns = self.latency.report();
+        let fps = self.arrivals.map_or(0.0, |(first, last)| fps(self.counts.frames - 1, last - first));
+        Received { latency_ns, fps, end, ..self.counts.clone() }
+    }
+}
+
+/// How long something took, each time.
+#[derive(Debug)]
+pub(crate) struct Durations(Histogram<u64>);
+
+impl Durations {
+    pub(crate) fn new() -> Self {
+        #[expect(
+            clippy::expect_used,
+            reason = "the bounds are constants that the crate's documentation allows"
+        )]
+        Self(Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("valid bounds"))
+    }
+
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// `None` if there was nothing.
+    pub(crate) fn report(&self) -> Option<Latency> {
+        let percentile = |p| self.0.value_at_percentile(p);
+        (!self.0.is_empty()).then(|| Latency {
             p50: percentile(50.0),
             p90: percentile(90.0),
             p99: percentile(99.0),
             p999: percentile(99.9),
-            max: self.latency.max(),
-        });
-        let fps = self.arrivals.map_or(0.0, |(first, last)| fps(self.counts.frames - 1, last - first));
-        Received { latency_ns, fps, end, ..self.counts.clone() }
+            max: self.0.max(),
+        })
     }
 }
 
@@ -144,7 +163,7 @@ impl fmt::Display for Received {
     }
 }
 
-/// Time from commit to arrival, in nanoseconds, to three digits.
+/// A time in nanoseconds, to three digits; of `subscribe` that from commit to arrival.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Latency {
     pub(crate) p50: u64,

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Gone};
 use cuframes_mio::barrier::Join;
-use cuframes_mio::{Error, Frame, HostMemory, Reconnect, StreamEvent, Subscriber, SubscriberBuilder};
+use cuframes_mio::{Error, Frame, Reconnect, StreamEvent, Subscriber, SubscriberBuilder};
 
-use crate::args::{MemoryKind, Stream, SubscribeArgs};
+use crate::args::{Stream, SubscribeArgs};
 use crate::barrier;
 use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::memory::{self, Copies, View};
+use crate::memory::{Copies, View, over_memory};
 use crate::output::{Progress, REFRESH};
 use crate::pattern::is_seq;
 use crate::signals::Signals;
@@ -173,13 +173,7 @@ impl<'a> Receiver<'a> {
     /// Subscribes to frames in the memory that the arguments name.
     fn receive(&mut self, run_dir: Option<&Path>, progress: &mut Progress<'_>) -> Result<End, Failure> {
         let SubscribeArgs { key, memory, .. } = self.args;
-        match memory.backend {
-            MemoryKind::Auto => self.receive_from(memory::anywhere(key, memory.device), run_dir, progress),
-            MemoryKind::Host => self.receive_from(HostMemory::new(key.clone()), run_dir, progress),
-            MemoryKind::Cuda | MemoryKind::CudaVmm => {
-                self.receive_from(memory::open(key, memory)?, run_dir, progress)
-            }
-        }
+        over_memory!(key, memory, |backend| self.receive_from(backend, run_dir, progress))
     }
 
     fn receive_from<B: View>(

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use cuframes_core::{FrameMeta, Key};
-use cuframes_mio::{Frame, HostMemory, Subscriber};
+use cuframes_mio::{Frame, Subscriber};
 
-use crate::args::{BackendArgs, MemoryKind};
+use crate::args::BackendArgs;
 use crate::error::{Failure, failed};
-use crate::memory::{self, Copies, View};
+use crate::memory::{Copies, View, over_memory};
 use crate::signals::Signals;
 use crate::subscribe::{attach, is_end};
 
@@ -50,21 +50,10 @@ pub(crate) fn subscribe(
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
-    Ok(match memory.backend {
-        MemoryKind::Auto => {
-            let anywhere = memory::anywhere(key, memory.device);
-            attach(&builder, &anywhere, Some(timeout), signals)?.map(boxed)
-        }
-        MemoryKind::Host => {
-            attach(&builder, &HostMemory::new(key.clone()), Some(timeout), signals)?.map(boxed)
-        }
-        MemoryKind::Cuda | MemoryKind::CudaVmm => {
-            attach(&builder, &memory::open(key, memory)?, Some(timeout), signals)?.map(boxed)
-        }
-    })
+    Ok(over_memory!(key, memory, |backend| attach(&builder, &backend, Some(timeout), signals)?.map(boxed)))
 }
 
-fn boxed<B: View + 'static>(subscriber: Subscriber<B>) -> Box<dyn Taker> {
+fn boxed<B: View>(subscriber: Subscriber<B>) -> Box<dyn Taker> {
     Box::new(Source { subscriber, copies: Copies::new(), held: None })
 }
 

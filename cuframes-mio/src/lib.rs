@@ -167,4 +167,6 @@ mod documents {
     mod readme {}
     #[doc = include_str!("../../docs/embedding.md")]
     mod embedding {}
+    #[doc = include_str!("../../docs/span.md")]
+    mod span {}
 }

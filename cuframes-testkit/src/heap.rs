@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat};
+use cuframes_core::ring::{Frame, FrameLost, Outside, RingReader, RingWriter, Seat, Seq};
 use cuframes_core::roster::Roster;
 use cuframes_core::session::SubscribeRequest;
 use cuframes_core::shm::layout::{INVALID_SEQ, SLOTS};
@@ -98,6 +98,15 @@ impl<R: Region + Clone> Ring<R> {
         plain: bool,
     ) -> RingReader<R, Bell> {
         reader(self.region.clone(), self.ring_size, subscribed, mode, features, plain)
+    }
+
+    /// Publishes frame `seq`, whose number is its time stamp and its length, too; returns it.
+    ///
+    /// # Panics
+    /// If it can't be claimed.
+    pub fn publish_as(&mut self, seq: u64) -> u64 {
+        let claim = self.writer.claim_as(Seq::new(seq).unwrap()).unwrap();
+        claim.commit(seq.cast_signed(), seq).seq.get()
     }
 
     /// Publishes a frame with time stamp `pts_ns` and returns its number.

@@ -99,6 +99,11 @@ proptest! {
     }
 
     #[test]
+    fn a_worker_of_the_bridge_bears_any_peers_and_any_owner(data in vec(any::<u8>(), 0..1000)) {
+        chaos::bridge_machine(&data);
+    }
+
+    #[test]
     fn a_frontend_bears_any_peers(data in vec(any::<u8>(), 0..1000)) {
         chaos::start_frontend(&data);
     }

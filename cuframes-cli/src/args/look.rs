@@ -74,5 +74,6 @@ EXAMPLES:
   cuframes gc cam0
 
 Removes the sockets and regions of publishers that are dead, as the next publisher of that name would. Whether one is dead is \
-decided by taking its locks; what lives, or may live, is left alone, and so is what is no region of a stream.
+decided by taking its locks; what lives, or may live, is left alone, and so is what is no region of a stream. And what bridges that are \
+gone have told top.
 The exit code is 1 if something could not be removed.";

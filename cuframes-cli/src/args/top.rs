@@ -61,4 +61,6 @@ Esc goes back, q quits.
 LAG is how many frames the slowest subscriber is behind. LOST are frames that were overwritten before a subscriber was done with \
 them, since this program has looked; one that takes only the newest frame does not lose those that it skips. LATENCY is the time from \
 a frame's time stamp until a subscriber was done with it, to 10 ms.
+Below its subscribers are the bridges of a stream (cuframes bridge): -> to another host, <- from one, with the means of the last second: BEFORE \
+from a frame's time stamp until it is sent, WIRE from its first byte at the other host to its last, PUBLISH until it is published there.
 Nothing is written, locked or connected to.";

@@ -8,14 +8,14 @@ use cuframes_core::{Key, SubscriberMode};
 use cuframes_mio::dispatch::{
     Counts, FRAMES, FeedEvent, FrameCounts, StreamDispatcher, StreamDispatcherBuilder, TaskConfig,
 };
-use cuframes_mio::{Error, HostMemory, Subscriber};
+use cuframes_mio::{Error, Subscriber};
 use serde::Serialize;
 
 use super::{Crews, ENDED_TOO_OFTEN, Teller, announce, loop_failed};
-use crate::args::{DispatchArgs, MemoryKind, WhenFullArg, version};
+use crate::args::{DispatchArgs, WhenFullArg, version};
 use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::memory::{self, View};
+use crate::memory::{View, over_memory};
 use crate::output::{self, REFRESH};
 use crate::signals::Signals;
 use crate::subscribe::{attach, is_end};
@@ -61,15 +61,7 @@ pub(super) fn run(
     console: &Console,
 ) -> Result<(), Failure> {
     let memory = &args.frames.memory;
-    match memory.backend {
-        MemoryKind::Auto => {
-            run_on(args, key, &memory::anywhere(key, memory.device), run_dir, signals, console)
-        }
-        MemoryKind::Host => run_on(args, key, &HostMemory::new(key.clone()), run_dir, signals, console),
-        MemoryKind::Cuda | MemoryKind::CudaVmm => {
-            run_on(args, key, &memory::open(key, memory)?, run_dir, signals, console)
-        }
-    }
+    over_memory!(key, memory, |backend| run_on(args, key, &backend, run_dir, signals, console))
 }
 
 fn run_on<B: View>(

@@ -116,7 +116,7 @@ impl Screen {
             }
             return;
         }
-        let wanted = selected.map_or(0, |stream| stream.subscribers_seen.len() + 2);
+        let wanted = selected.map_or(0, |stream| stream.subscribers_seen.len() + stream.hops.len() + 2);
         let below = u16::try_from(wanted).unwrap_or(u16::MAX).min(body.height / 2);
         let [list, detail] = Layout::vertical([Constraint::Fill(1), Constraint::Length(below)]).areas(body);
         draw_list(frame, list, &shown, position, self.sort);
@@ -265,8 +265,12 @@ fn draw_stream(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
     draw_subscribers(frame, bottom, stream);
 }
 
-/// The subscribers of a stream, each with a bar of how far it is behind.
+/// The subscribers of a stream, each with a bar of how far it is behind, and below them its ways to other hosts.
 fn draw_subscribers(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
+    let below = u16::try_from(stream.hops.len()).unwrap_or(u16::MAX).min(area.height / 2);
+    let [area, hops] = Layout::vertical([Constraint::Fill(1), Constraint::Length(below)]).areas(area);
+    let lines: Vec<_> = stream.hops.iter().map(|hop| Line::raw(hop.line())).collect();
+    frame.render_widget(Paragraph::new(lines), hops);
     if stream.subscribers_seen.is_empty() {
         frame.render_widget(Paragraph::new(format!("{}: no subscribers", stream.facts.key)), area);
         return;

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use cuframes_core::{Key, Tile};
+use cuframes_mio::Subscriber;
 use cuframes_mio::dispatch::{NextWork, Stop, StreamWorkError, StreamWorker, Work};
-use cuframes_mio::{HostMemory, Subscriber};
 use serde::Serialize;
 
 use super::exec::Exec;
 use super::{Job, stopped};
-use crate::args::{MemoryKind, WorkArgs};
+use crate::args::WorkArgs;
 use crate::console::Console;
 use crate::convert;
 use crate::error::{Failure, failed};
-use crate::memory::{self, Copies, View};
+use crate::memory::{Copies, View, over_memory};
 use crate::output::{self, REFRESH};
 use crate::pattern::is_seq;
 use crate::signals::Signals;
@@ -43,15 +43,7 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let (_, key, _) = task;
     let memory = &args.memory;
-    match memory.backend {
-        MemoryKind::Auto => {
-            run_on(args, job, task, &memory::anywhere(key, memory.device), run_dir, signals, console)
-        }
-        MemoryKind::Host => run_on(args, job, task, &HostMemory::new(key.clone()), run_dir, signals, console),
-        MemoryKind::Cuda | MemoryKind::CudaVmm => {
-            run_on(args, job, task, &memory::open(key, memory)?, run_dir, signals, console)
-        }
-    }
+    over_memory!(key, memory, |backend| run_on(args, job, task, &backend, run_dir, signals, console))
 }
 
 fn run_on<B: View>(

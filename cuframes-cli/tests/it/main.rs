@@ -12,6 +12,7 @@
 mod barrier;
 mod bench;
 mod blocked;
+mod bridge;
 mod demo;
 mod dispatch;
 mod doctor;

@@ -94,8 +94,10 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // Only there if a test failed.
-        for end in ["", ".lock", ".new0"] {
-            let _ = fs::remove_file(format!("/dev/shm/cuframes-{}{end}", self.key));
+        for start in ["", "far-"] {
+            for end in ["", ".lock", ".new0"] {
+                let _ = fs::remove_file(format!("/dev/shm/cuframes-{start}{}{end}", self.key));
+            }
         }
     }
 }

@@ -32,7 +32,11 @@ impl Host {
         let mut line = String::new();
         BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let host = Self { keeper };
-        if line == "ready\n" { Ok(host) } else { Err("not permitted to make namespaces, or no iproute2".into()) }
+        if line == "ready\n" {
+            Ok(host)
+        } else {
+            Err("not permitted to make namespaces, or no iproute2".into())
+        }
     }
 
     fn pid(&self) -> String {
@@ -49,7 +53,8 @@ impl Host {
 
     /// Runs a command of the system to its end.
     pub(crate) fn sh(&self, script: &str) -> Result<(), String> {
-        let output = self.command("sh").args(["-c", script]).output().map_err(|error| format!("nsenter: {error}"))?;
+        let output =
+            self.command("sh").args(["-c", script]).output().map_err(|error| format!("nsenter: {error}"))?;
         if output.status.success() {
             Ok(())
         } else {
@@ -159,11 +164,6 @@ impl Process {
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.unwrap().success());
-    }
-
-    /// Whether it runs.
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits until it ends, in order. Answers what it has printed.

@@ -73,9 +73,14 @@ fn interrupted(process: Process) -> Value {
 
 /// Nothing was lost: all of it was sent, and has arrived.
 fn assert_all_arrived(sent: &Value, frames: u64) {
-    for (field, expected) in
-        [("sent", frames), ("arrived", frames), ("dropped", 0), ("left_out", 0), ("refused", 0), ("given_up", 0)]
-    {
+    for (field, expected) in [
+        ("sent", frames),
+        ("arrived", frames),
+        ("dropped", 0),
+        ("left_out", 0),
+        ("refused", 0),
+        ("given_up", 0),
+    ] {
         assert_eq!(sent[field], expected, "{field}: {sent}");
     }
 }
@@ -120,7 +125,10 @@ fn a_link_that_is_cut_for_two_seconds_goes_on_by_itself_and_nothing_is_lost() {
     publisher.end();
     assert_intact(&interrupted(seen));
     let received = interrupted(recv);
-    assert_eq!((&received["streams"][0]["last_seq"], &received["streams"][0]["publications"]), (&150.into(), &1.into()));
+    assert_eq!(
+        (&received["streams"][0]["last_seq"], &received["streams"][0]["publications"]),
+        (&150.into(), &1.into())
+    );
 }
 
 #[test]

@@ -11,24 +11,24 @@ use mio::{Events, Poll, Token};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// A caller's loop around a publisher and a subscriber on one mio `Poll`.
-struct Loop {
+pub(crate) struct Loop {
     poll: Poll,
     events: Events,
-    publisher: Publisher,
-    subscriber: Subscriber,
+    pub(crate) publisher: Publisher,
+    pub(crate) subscriber: Subscriber,
 }
 
 impl Loop {
     const SUBSCRIBER: usize = <Publisher>::TOKENS;
 
-    fn new(mut publisher: Publisher, mut subscriber: Subscriber) -> Self {
+    pub(crate) fn new(mut publisher: Publisher, mut subscriber: Subscriber) -> Self {
         let poll = Poll::new().unwrap();
         publisher.register(poll.registry(), Token(0)).unwrap();
         subscriber.register(poll.registry(), Token(Self::SUBSCRIBER)).unwrap();
         Self { poll, events: Events::with_capacity(8), publisher, subscriber }
     }
 
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         let due = self.publisher.poll_timeout().into_iter().chain(self.subscriber.poll_timeout()).min();
         let timeout = due.map_or(LONG, |due| due.saturating_since(now()));
         self.poll.poll(&mut self.events, Some(timeout)).unwrap();

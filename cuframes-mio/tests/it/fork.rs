@@ -7,14 +7,15 @@ use std::time::Duration;
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Policy, RingSize};
 use cuframes_mio::{
-    Error, EventSource, FrameLost, Holder, Pollable, Publisher, Reconnect, Stalled, Subscriber, now,
+    ClaimAsError, Error, EventSource, FrameLost, Holder, Pollable, Publisher, Reconnect, Stalled, Subscriber,
+    now,
 };
 use fork::Fork;
 use mio::{Poll, Token};
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use crate::common::{LONG, Running, Stream, check, meta, next, publish, told, until};
+use crate::common::{LONG, Running, Stream, check, fill, meta, next, publish, told, until};
 use crate::namespaces::inside;
 
 #[test]
@@ -98,16 +99,22 @@ fn child_forks_with_a_served_publisher() {
     });
     drop(before);
     assert!(subscriber.try_next().unwrap().is_none());
+    let mut aside = Some(publisher.claim().unwrap().set_aside());
     let mut publisher = Some(publisher);
     in_a_child(|| {
         let mut publisher = publisher.take().unwrap();
         assert!(matches!(publisher.claim(), Err(Error::Forked { .. })));
         assert!(matches!(publisher.claim_timeout(LONG), Err(Error::Forked { .. })));
         assert_eq!(publisher.try_claim().unwrap_err(), Stalled::FORKED);
+        assert_eq!(publisher.try_claim_as(9).unwrap_err(), ClaimAsError::Stalled(Stalled::FORKED));
+        assert!(matches!(publisher.claim_as_timeout(9, LONG), Err(Error::Forked { .. })));
+        assert!(publisher.resume_claim(aside.take().unwrap()).is_none());
         drop(publisher);
     });
     let mut publisher = publisher.unwrap();
-    assert_eq!(publish(&mut publisher), 2);
+    let mut claim = publisher.resume_claim(aside.unwrap()).unwrap();
+    fill(&mut claim);
+    assert_eq!(claim.commit(), 2, "the parent's goes on");
     check(&next(&mut subscriber));
     publisher.shut_down(ShutdownReason::NORMAL).unwrap();
 }

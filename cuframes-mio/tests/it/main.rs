@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod aside;
 mod barrier;
 mod bridge;
 mod bridge_ends;
@@ -32,6 +33,7 @@ mod events;
 mod evictions;
 mod fork;
 mod frozen;
+mod given;
 mod gone;
 mod handshakes;
 mod host_memory;

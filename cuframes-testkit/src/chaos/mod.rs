@@ -4,6 +4,8 @@
 mod blocks;
 mod blocks_seeds;
 mod bridge;
+mod bridge_machine;
+mod bridge_machine_seeds;
 mod bridge_seeds;
 mod framing;
 mod hello;
@@ -16,6 +18,7 @@ mod start_seeds;
 
 pub use blocks::{blocks_frame, blocks_server};
 pub use bridge::bridge_frame;
+pub use bridge_machine::bridge_machine;
 pub use framing::framing;
 pub use hello::hello_resp;
 pub use region::region_header;
@@ -29,10 +32,11 @@ use cuframes_core::wire::meta::FrameMeta;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("blocks_frame", blocks_frame),
     ("blocks_server", blocks_server),
     ("bridge_frame", bridge_frame),
+    ("bridge_machine", bridge_machine),
     ("framing", framing),
     ("hello_resp", hello_resp),
     ("region_header", region_header),

@@ -6,13 +6,14 @@ use cuframes_core::Instant;
 use cuframes_core::streams::{ConnId, Machine};
 
 use super::Driver;
+use crate::clock;
 use crate::net::Carrier;
 use crate::net::conn::{Conn, State};
 use crate::pollable::Turn;
 
 impl<M: Machine, C: Carrier> Driver<M, C> {
     /// Reads until nothing more is there, the machine wants no more, or the budget is used up.
-    pub(super) fn read(&mut self, now: Instant, place: usize) -> Turn {
+    pub(super) fn read(&mut self, mut now: Instant, place: usize) -> Turn {
         let mut budget = BUDGET;
         while budget > 0 {
             let Some(Some(Conn { id, state: State::Open(socket) })) = self.conns.get_mut(place) else {
@@ -33,6 +34,8 @@ impl<M: Machine, C: Carrier> Driver<M, C> {
             match received {
                 Ok(n) if n > 0 => {
                     if is_bulk {
+                        // Megabytes take a while, which is not that of what is done with them.
+                        now = clock::now();
                         self.machine.received(now, id, n);
                     } else {
                         self.machine.handle_bytes(now, id, self.buffer.get(..n).unwrap_or(&self.buffer));
