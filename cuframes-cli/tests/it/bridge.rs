@@ -402,7 +402,7 @@ fn top_shows_the_ways_of_a_stream_and_nothing_is_left_of_them() {
 fn a_receiver_that_is_not_there_is_told_once_and_looked_for() {
     let stage = Stage::new();
     let publisher = publish(&stage, "--size 64x64 --fps 50");
-    let sender = stage.start("bridge send KEY --to ipc://DIR/link --json");
+    let sender = stage.start("bridge send KEY --to ipc://DIR/link --patience 0.5 --json");
     // Nobody ever comes.
     wait_until("the sender", || {
         let seen = stage.run("inspect KEY --json").json();

@@ -70,7 +70,6 @@ fn arguments_that_nobody_can_use_are_wrong_usage() {
         ("replay DIR/x", "<KEY>"),
         ("replay DIR/x KEY --fps fast", "30000/1001"),
         ("replay DIR/x KEY --wait-timeout 3", "--wait-for <N>"),
-        ("bridge", "<COMMAND>"),
         ("bridge send KEY", "--to <ADDR>"),
         ("bridge send KEY --to 99999", "0 to 65535"),
         ("bridge send KEY --to 1 --strict --on-demand", "cannot be used with"),
