@@ -81,6 +81,11 @@ fn a_frame_that_is_taken_away_while_it_is_sent_is_not_published() {
     let mut far = far_subscriber(&stream);
     publish(&mut publisher);
     drive(&mut sender, &mut receiver, |_, _| look(&mut far).is_some());
+    until("its answer", || {
+        sent(&mut sender);
+        received(&mut receiver);
+        sender.stats().delivered == 1
+    });
     relay.hold(true);
     publish(&mut publisher);
     until("the frame to be on its way", || {
