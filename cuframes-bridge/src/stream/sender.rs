@@ -18,7 +18,7 @@ use super::fault::LinkFault;
 use super::flight::{End, Flight, Reply, since_stamp, sized};
 use super::info::{Announcement, FETCH, FrameInfo};
 use super::transfer::{Payload, Transfer};
-use super::words::Fate;
+use super::words::{Fate, printable};
 use crate::wire::{Begin, Decoded, Decoder, FrameType, Message, SnapshotId};
 
 /// Sends the frames of one stream to one receiver. See [`Machine`] for how it is driven; it has no listener.
@@ -338,7 +338,7 @@ impl<F: Payload> Sender<F> {
                 Ok(())
             }
             Message::Error(text) => {
-                self.events.push_back(SenderEvent::Refused(text));
+                self.events.push_back(SenderEvent::Refused(printable(text)));
                 self.over();
                 Ok(())
             }
