@@ -398,6 +398,11 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         self.pursuit.is_ending()
     }
 
+    /// Whether the publisher is gone, and may have left frames to take, which come before those of the next one.
+    pub(crate) fn has_leftovers(&self) -> bool {
+        self.pursuit.attached().is_some() && !self.pursuit.is_under_way()
+    }
+
     #[inline]
     fn hand_out(
         &mut self,

@@ -6,6 +6,9 @@
 //! - The owner never has two tasks of one session, so each finds the session as the one before left it.
 //! - A request that is wrong, or fails, costs a result with status 1. What can't be read, or has no place, costs the connection.
 //! - Without a coordinator there are no sessions.
+//!
+//! A coordinator that is gone is tried again a second later, for ever, by the [`Schedule`](super::Schedule); between attempts
+//! that fail the driver has pauses of its own.
 
 mod answer;
 mod check;

@@ -46,7 +46,8 @@ impl FrameInfo {
             return Err(InfoError::Hash);
         }
         let (meta, rest) = rest.split_first_chunk::<META_WORDS>().ok_or(InfoError::Words)?;
-        let [pts_hi, pts_lo, written_hi, written_lo, policy, before_hi, before_lo] = *rest else {
+        let [seq_hi, seq_lo, pts_hi, pts_lo, written_hi, written_lo, policy, before_hi, before_lo] = *rest
+        else {
             return Err(InfoError::Words);
         };
         let mut bytes = [0; 4 * META_WORDS];
@@ -57,7 +58,7 @@ impl FrameInfo {
         meta.validate().map_err(InfoError::Meta)?;
         let info = Self {
             epoch: begin.id.session,
-            seq: begin.id.request & !FETCH,
+            seq: join(seq_hi, seq_lo),
             meta,
             pts_ns: join(pts_hi, pts_lo).cast_signed(),
             written_bytes: join(written_hi, written_lo),
@@ -69,8 +70,10 @@ impl FrameInfo {
         {
             return Err(InfoError::Size { payload: begin.payload_bytes, frame: meta.frame_size_bytes });
         }
-        if info.seq == 0 {
-            return Err(InfoError::Number);
+        // Who asks for the newest frame learns its number only here.
+        let expected = begin.id.request & !FETCH;
+        if info.seq == 0 || expected != info.seq && begin.id.request != FETCH {
+            return Err(InfoError::Number { found: info.seq, expected });
         }
         Ok(info)
     }
@@ -80,6 +83,7 @@ impl FrameInfo {
         let mut tokens = Vec::with_capacity(WORDS);
         tokens.push(VERSION);
         tokens.extend(self.meta.to_bytes().as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)));
+        tokens.extend(split(self.seq));
         tokens.extend(split(self.pts_ns.cast_unsigned()));
         tokens.extend(split(self.written_bytes));
         tokens.push(u32::try_from(self.policy.0).unwrap_or(u32::MAX));
@@ -162,8 +166,13 @@ pub enum InfoError {
     Version(u32),
     /// The hash is not that of the words.
     Hash,
-    /// The frame's number is 0.
-    Number,
+    /// The frame's number is 0, or not that of the request.
+    Number {
+        /// As it says.
+        found: u64,
+        /// That of the request.
+        expected: u64,
+    },
     /// The geometry.
     Meta(MetaError),
     /// The bytes that are announced are not those of such a frame.
@@ -189,7 +198,10 @@ impl fmt::Display for InfoError {
                 write!(f, "it describes frames in version {version}; this program knows version {VERSION}")
             }
             Self::Hash => f.write_str("what it says about a frame was changed on the way"),
-            Self::Number => f.write_str("a frame has number 0"),
+            Self::Number { found: 0, .. } => f.write_str("a frame has number 0"),
+            Self::Number { found, expected } => {
+                write!(f, "it sent frame {found} where frame {expected} belongs")
+            }
             Self::Meta(error) => error.fmt(f),
             Self::Size { payload, frame } => {
                 write!(f, "it announces {payload} bytes for a frame of {frame} and one more")
@@ -217,8 +229,8 @@ const fn split(number: u64) -> [u32; 2] {
 
 /// Of what is said about a frame.
 const VERSION: u32 = 1;
-/// Words about a frame: version, geometry, time stamp, valid bytes, policy, time before sending.
-pub(super) const WORDS: usize = 1 + META_WORDS + 7;
+/// Words about a frame: version, geometry, number, time stamp, valid bytes, policy, time before sending.
+pub(super) const WORDS: usize = 1 + META_WORDS + 9;
 const META_WORDS: usize = 16;
 /// Bytes after those of the frame.
 pub(super) const VERDICT_BYTES: u64 = 1;

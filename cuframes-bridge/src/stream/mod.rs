@@ -9,7 +9,7 @@
 //!   more: 1 says that they are one frame, 0 that it was overwritten while it was sent. So nobody ever publishes a torn frame.
 //! - Until its DONE is there the sender keeps a frame, and sends it again after a reconnect if it is [strict](SenderConfig::strict).
 //! - SAVE_REQ asks for one frame on demand: the request is 2^63 plus its number, or plus 0 for the newest. BEGIN, CHUNKs and
-//!   DONE are the answer, with the same words; their request is 2^63 plus the number of the frame that comes.
+//!   DONE are the answer, with the same words.
 
 mod config;
 mod event;

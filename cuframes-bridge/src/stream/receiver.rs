@@ -290,13 +290,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// A frame that was asked for comes, or does not.
     fn answered(&mut self, now: Instant, conn: ConnId, begin: Begin) -> Result<(), LinkFault> {
         let Some(peer) = self.links.what_mut(conn) else { return Ok(()) };
-        let request = begin.id.request;
-        // Whoever asks for the newest can't know its number.
-        let is_it = |wanted: &&mut Wanted| {
-            wanted.request == request
-                || (wanted.request == FETCH && request & FETCH != 0 && !wanted.is_there && begin.status == 0)
-        };
-        let Some(wanted) = peer.wanted.as_mut().filter(is_it) else {
+        let Some(wanted) = peer.wanted.as_mut().filter(|wanted| wanted.request == begin.id.request) else {
             // It may be late.
             return Err(LinkFault::Unexpected(FrameType::SNAPSHOT_BEGIN));
         };
@@ -305,7 +299,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             self.events.push_back(ReceiverEvent::NotFetched { conn, why: begin.message });
             return Ok(());
         }
-        (wanted.request, wanted.is_there) = (request, true);
+        wanted.is_there = true;
         self.offer(now, conn, &begin)
     }
 

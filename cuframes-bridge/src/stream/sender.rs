@@ -137,8 +137,6 @@ impl<F: Payload> Sender<F> {
         let request = FETCH | seq.unwrap_or(0);
         match answer {
             Answer::Frame(info, frame) => {
-                // Who asked for the newest learns here which one it is.
-                let request = FETCH | info.seq;
                 self.answer = Some(Reply { info: sized(info, &frame), request, frame });
             }
             Answer::No(why) => {

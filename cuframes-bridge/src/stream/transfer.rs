@@ -78,7 +78,6 @@ impl Transfer {
             return false;
         }
         if self.data.end < self.total {
-            self.head.clear();
             self.next_chunk();
             return false;
         }

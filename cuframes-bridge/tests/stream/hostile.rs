@@ -79,13 +79,14 @@ fn ends(messages: &[Message]) -> LinkFault {
 #[test]
 fn words_about_a_frame_that_do_not_hold_together_end_the_connection() {
     type Change = fn(&mut Begin);
-    let cases: [(Change, InfoError); 6] = [
+    let cases: [(Change, InfoError); 7] = [
         (|begin| begin.tokens.truncate(20), InfoError::Words),
         (|begin| begin.tokens[0] = 2, InfoError::Version(2)),
-        (|begin| begin.id.request = 0, InfoError::Number),
+        (|begin| begin.id.request = 0, InfoError::Number { found: 1, expected: 0 }),
+        (|begin| begin.tokens[18] = 0, InfoError::Number { found: 0, expected: 1 }),
         (|begin| begin.payload_bytes += 1, InfoError::Size { payload: 770, frame: 768 }),
         (|begin| begin.payload_bytes = u64::MAX, InfoError::Size { payload: u64::MAX, frame: 768 }),
-        (|begin| begin.tokens[20] = 1 << 30, InfoError::Size { payload: 769, frame: 768 }),
+        (|begin| begin.tokens[22] = 1 << 30, InfoError::Size { payload: 769, frame: 768 }),
     ];
     for (change, expected) in cases {
         let mut begin = load();

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use cuframes_bridge::stream::{
-    FarTimes, Fate, LinkFault, Receiver, ReceiverConfig, ReceiverEvent, SenderConfig, SenderEvent,
+    Answer, FarTimes, Fate, FrameInfo, LinkFault, Receiver, ReceiverConfig, ReceiverEvent, SenderConfig,
+    SenderEvent,
 };
-use cuframes_core::Instant;
 use cuframes_core::streams::Machine;
+use cuframes_core::{Format, FrameMeta, Instant};
 
 use crate::world::{World, published};
 
@@ -313,4 +314,58 @@ fn a_torn_frame_is_never_published() {
         }
     }
     assert!(matches!(&fates[..], [Fate::Skipped(why)] if why.contains("overwritten")), "{fates:?}");
+}
+
+#[test]
+fn frames_of_several_chunks_arrive_whatever_the_pieces_are() {
+    for pieces in [vec![64 << 10], vec![64 << 10, 5, 1000]] {
+        let mut world = World::strict(2);
+        world.cuts = pieces;
+        world.run();
+        let bytes: Vec<u8> = (0..18_u32 << 20).map(|i| (i % 251) as u8).collect();
+        let meta = FrameMeta::new(Format::GRAY8, 4096, 4608).unwrap();
+        for seq in 1..=2 {
+            let info = FrameInfo { meta, ..crate::world::frame(1, seq).0 };
+            world.sender.send(world.now, info, bytes.clone()).unwrap();
+        }
+        world.run();
+        assert_eq!(world.published.len(), 2, "{:?}", world.received);
+        assert!(world.published.iter().all(|frame| frame.bytes == bytes), "other bytes");
+    }
+}
+
+#[test]
+fn a_receiver_that_reads_slowly_costs_no_connection() {
+    let mut world = World::strict(2);
+    world.run();
+    assert!(world.send(1, 1));
+    world.actions();
+    let (near, _) = world.link.unwrap();
+    // A byte every 50 s, which only what was sent can tell.
+    for _ in 0..20 {
+        world.now = world.now + Duration::from_secs(50);
+        world.sender.note_time(world.now);
+        assert!(world.sender.poll_transmit(near).is_some());
+        world.sender.transmitted(near, 1);
+        assert_eq!(world.sender.poll_timeout(), Some(world.now + Duration::from_secs(60)));
+        world.sender.handle_timeout(world.now);
+    }
+    assert!(world.sender.is_connected());
+}
+
+#[test]
+fn a_link_that_had_nothing_to_say_for_long_is_not_late_with_the_next_thing() {
+    let mut world = World::strict(2);
+    world.run();
+    world.pass(Duration::from_secs(1000));
+    let (_, far) = world.link.unwrap();
+    world.receiver.fetch(world.now, far, None);
+    world.run();
+    let (info, bytes) = crate::world::frame(1, 1);
+    world.sender.answer(world.now, None, Answer::Frame(info, bytes));
+    assert_eq!(world.sender.poll_timeout(), Some(world.now + Duration::from_secs(60)));
+    assert!(world.send(1, 2));
+    world.pass(Duration::ZERO);
+    assert_eq!(world.sender.stats().lost_connections, 0);
+    assert_eq!(world.published, [published(1, 1), published(1, 2)]);
 }

@@ -166,11 +166,6 @@ impl Process {
         assert!(status.unwrap().success());
     }
 
-    /// Whether it runs.
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
     /// Waits until it ends, in order. Answers what it has printed.
     pub(crate) fn end(mut self) -> String {
         let mut text = String::new();

@@ -132,24 +132,19 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
                 }
                 self.events.push(CourierEvent::Link(event));
             }
-            let more = self.take(now);
-            self.hear();
-            more
+            self.take(now)
         });
+        self.hear();
         self.call_last(now);
     }
 
-    /// Passes on what happened to the stream.
-    fn hear(&mut self) {
-        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
-            self.events.push(CourierEvent::Stream(event));
-        }
-    }
-
     /// The stream has ended, and what is left of it can't be taken: nobody is there to send it to. That is waited for, but not
-    /// for ever.
+    /// for ever. Where the next publisher is waited for, too, a strict link keeps it all the same.
     fn call_last(&mut self, now: Instant) {
-        let is_ending = self.subscriber.as_ref().is_some_and(Subscriber::is_ending);
+        let is_ending = self
+            .subscriber
+            .as_ref()
+            .is_some_and(|subscriber| subscriber.is_ending() || !self.strict && subscriber.has_leftovers());
         if !is_ending || self.again {
             self.last_call = None;
             return;
@@ -160,13 +155,15 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         while let Some(subscriber) = &mut self.subscriber {
             match subscriber.poll_next() {
                 Ok(Some(frame)) => self.lost += frame.lost() + 1,
-                Ok(None) => return,
+                Ok(None) => break,
                 Err(error) => {
                     self.events.push(CourierEvent::Ended(error));
                     self.finish(now, Duration::ZERO);
                 }
             }
         }
+        self.hear();
+        self.last_call = None;
     }
 
     /// Takes a frame, if there is room for one. Answers whether there may be more.
@@ -184,7 +181,9 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         if sender.under_way() >= slots.saturating_sub(1).max(1) {
             return false;
         }
-        match subscriber.poll_next() {
+        let next = subscriber.poll_next();
+        self.hear();
+        match next {
             Ok(None) => return false,
             Ok(Some(frame)) => {
                 self.lost += frame.lost();
@@ -207,7 +206,9 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
     /// Where frames are sent on demand only: looks whether the stream goes on, and which is the newest. Nobody is to wake us
     /// for each of them.
     fn look(&mut self, now: Instant) -> bool {
-        match self.subscriber.as_mut().map(Subscriber::try_next) {
+        let next = self.subscriber.as_mut().map(Subscriber::try_next);
+        self.hear();
+        match next {
             Some(Ok(Some(frame))) => {
                 self.note_newest(now, &frame);
                 true
@@ -217,6 +218,13 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Passes on what happened to the stream.
+    fn hear(&mut self) {
+        while let Some(event) = self.subscriber.as_mut().and_then(Subscriber::poll_event) {
+            self.events.push(CourierEvent::Stream(event));
         }
     }
 

@@ -16,7 +16,7 @@ pub enum IntakeEvent {
     Joined {
         /// The stream, as it is called there.
         key: Key,
-        /// See [`Greeting::strict`].
+        /// Whether the sender keeps each frame until it has arrived.
         strict: bool,
     },
     /// A stream is published from now on.
@@ -44,7 +44,7 @@ pub enum IntakeEvent {
         /// What its sender was told.
         fate: Fate,
     },
-    /// A frame that was [asked for](Intake::fetch).
+    /// A frame that was [asked for](super::Intake::fetch).
     Fetched {
         /// The stream, as it is called there.
         key: Key,
@@ -92,7 +92,8 @@ pub struct HopTimes {
 pub enum CourierEvent {
     /// What happens on the link. Requests for single frames are answered already when they are told here.
     Link(SenderEvent),
-    /// A publisher of the stream came or went, for a subscriber that [reconnects](crate::SubscriberBuilder::reconnect).
+    /// A publisher of the stream came or went, for a subscriber that
+    /// [reconnects](crate::SubscriberBuilder::reconnect).
     Stream(StreamEvent),
     /// A frame could not be read, and is left out.
     Unread(Error),

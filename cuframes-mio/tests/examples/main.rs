@@ -72,6 +72,16 @@ fn a_backend_of_ones_own_is_published_and_received() {
 }
 
 #[test]
+fn frames_go_over_a_link_beside_the_same_bytes_over_a_bare_socket() {
+    let stream = Stream::new();
+    let output = Program::start(stream.example("bridge_throughput").args(["3", "2"])).end();
+    stream.assert_nothing_left();
+    let lines: Vec<_> = output.lines().filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(lines, ["bare socket", "bridge", "ratio"], "{output}");
+    assert_eq!(output.matches(" us to send, ").count(), 2, "{output}");
+}
+
+#[test]
 fn tokio_takes_frames_until_it_has_enough() {
     let stream = Stream::new();
     let subscriber = Program::start(stream.example("tokio_asyncfd").arg("8"));
@@ -96,7 +106,15 @@ fn tokio_takes_frames_until_it_is_interrupted_and_says_goodbye() {
 
 #[test]
 fn an_example_without_a_key_says_how_it_is_used() {
-    for name in ["publisher", "subscriber", "own_poll", "raw_epoll", "tokio_asyncfd", "custom_backend"] {
+    for name in [
+        "bridge_throughput",
+        "publisher",
+        "subscriber",
+        "own_poll",
+        "raw_epoll",
+        "tokio_asyncfd",
+        "custom_backend",
+    ] {
         let output = Command::new(program::path(name)).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(&format!("usage: {name} KEY")), "{error}");

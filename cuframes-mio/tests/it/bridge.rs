@@ -255,7 +255,7 @@ fn another_publisher_with_another_format_is_another_stream_at_the_far_end() {
     });
     let frame = frame.unwrap();
     assert_ne!(frame.epoch(), epoch);
-    assert_eq!((frame.seq(), frame.meta(), frame.bytes().unwrap().len()), (1, &meta, 64 * 48));
+    assert_eq!((frame.seq(), frame.meta()), (1, &meta));
     assert_eq!(
         patient.header().unwrap().ring_size.get(),
         4,

@@ -155,6 +155,7 @@ pub(crate) fn begin(epoch: u64, seq: u64, meta: &FrameMeta, written: u64) -> Beg
         |number: u64| [(number >> 32), number & 0xffff_ffff].map(|half| u32::try_from(half).unwrap());
     let mut tokens = vec![1];
     tokens.extend(meta.to_bytes().as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)));
+    tokens.extend(halves(seq));
     tokens.extend(halves(seq * 1000));
     tokens.extend(halves(written));
     tokens.push(Policy::DROP_OLDEST.0.try_into().unwrap());

@@ -11,8 +11,8 @@ use cuframes_mio::bridge::{CourierEvent, Fate, IntakeEvent, SenderEvent, StreamS
 use cuframes_mio::core::{Format, FrameMeta, Policy, RingSize, Timeouts};
 use cuframes_mio::{Frame, Publisher, ServedPublisher};
 
-fn gray(stream: &Stream, side: u32, slots: u64, timeouts: Timeouts) -> ServedPublisher {
-    let meta = FrameMeta::new(Format::GRAY8, side, side).unwrap();
+fn gray(stream: &Stream, height: u32, slots: u64, timeouts: Timeouts) -> ServedPublisher {
+    let meta = FrameMeta::new(Format::GRAY8, 1024, height).unwrap();
     let builder = Publisher::builder(stream.key.clone(), meta).run_dir(stream.dir.path());
     let builder = builder.ring_size(RingSize::new(slots).unwrap()).policy(Policy::STRICT_WAIT);
     builder.timeouts(timeouts).create().unwrap().serve().unwrap()
@@ -28,7 +28,7 @@ fn however_often_the_road_is_cut_all_frames_arrive_once_in_order_and_whole() {
     const FRAMES: u64 = 150;
     for seed in 1..=4 {
         let stream = Stream::new();
-        let mut publisher = gray(&stream, 48, 4, patient());
+        let mut publisher = gray(&stream, 2, 4, patient());
         let mut receiver = receiver(&stream, &anywhere()).listen().unwrap();
         // Some are cut in the first words, some after many frames.
         let cut_within = if seed % 2 == 0 { 40_000 } else { 15_000 };
@@ -72,7 +72,7 @@ fn a_frame_that_is_taken_away_while_it_is_sent_is_not_published() {
     let mut timeouts = patient();
     timeouts.lease = Duration::from_millis(50);
     // More than the buffers of the system hold.
-    let mut publisher = gray(&stream, 5000, 2, timeouts);
+    let mut publisher = gray(&stream, 24 << 10, 2, timeouts);
     let mut receiver = receiver(&stream, &anywhere()).listen().unwrap();
     let road = Road { random: fastrand::Rng::with_seed(1), cut_within: usize::MAX, piece: 1 << 20 };
     let relay = Relay::new(receiver.endpoint(), road);
@@ -81,6 +81,11 @@ fn a_frame_that_is_taken_away_while_it_is_sent_is_not_published() {
     let mut far = far_subscriber(&stream);
     publish(&mut publisher);
     drive(&mut sender, &mut receiver, |_, _| look(&mut far).is_some());
+    until("its answer", || {
+        sent(&mut sender);
+        received(&mut receiver);
+        sender.stats().delivered == 1
+    });
     relay.hold(true);
     publish(&mut publisher);
     until("the frame to be on its way", || {

@@ -104,7 +104,9 @@ fn a_frame_whose_slot_is_held_is_left_out_where_frames_may_be_dropped_and_the_ne
         let (mut fates, mut events) = (Vec::new(), Vec::new());
         drive(&mut line.sender, &mut line.receiver, |told, heard| {
             fates.extend(told.iter().filter_map(|event| match event {
-                CourierEvent::Link(SenderEvent::Done { seq, fate, .. }) => Some((*seq, fate.clone())),
+                CourierEvent::Link(SenderEvent::Done { seq: seq @ 3.., fate, .. }) => {
+                    Some((*seq, fate.clone()))
+                }
                 _ => None,
             }));
             events.extend(numbers(heard));
@@ -165,11 +167,15 @@ fn the_next_receiver_gets_what_had_not_arrived_and_nothing_twice() {
         all.extend(numbers(heard));
         all.last() == Some(&publisher.stats().frames)
     });
+    until("the last answer", || {
+        sent(&mut sender);
+        received(&mut receiver);
+        sender.stats().delivered == publisher.stats().frames
+    });
     let expected: Vec<u64> = (1..=all.len().try_into().unwrap()).collect();
     assert_eq!(all, expected);
     assert!(sender.stats().lost_connections >= 4);
     assert_eq!((sender.stats().given_up, sender.courier().lost()), (0, 0));
-    assert_eq!(sender.stats().delivered, publisher.stats().frames);
 }
 
 #[test]

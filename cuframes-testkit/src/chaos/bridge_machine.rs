@@ -1,6 +1,6 @@
 //! The bridge: a worker of the pipeline of layers, among peers and an owner that do anything.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use cuframes_bridge::layers::{Outcome, Snapshot, Task, TaskId, Wants, Worker, WorkerConfig, WorkerEvent};
@@ -34,7 +34,7 @@ pub fn bridge_machine(data: &[u8]) {
         attempts: Vec::new(),
         peers: BTreeMap::new(),
         tasks: Vec::new(),
-        next_task: 0,
+        given: BTreeSet::new(),
         is_over: false,
     };
     scene.look();
@@ -53,8 +53,8 @@ struct Scene {
     peers: BTreeMap<ConnId, Peer>,
     /// What the owner has.
     tasks: Vec<Has>,
-    /// Tasks before this one were given out.
-    next_task: u64,
+    /// All that it ever had.
+    given: BTreeSet<TaskId>,
     is_over: bool,
 }
 
@@ -237,8 +237,7 @@ impl Scene {
     }
 
     fn take(&mut self, has: Has) {
-        assert!(has.id().get() >= self.next_task, "a task twice");
-        self.next_task = has.id().get() + 1;
+        assert!(self.given.insert(has.id()), "a task twice");
         assert!(self.tasks.iter().all(|other| other.session() != has.session()), "two tasks of one session");
         self.tasks.push(has);
         assert!(self.tasks.len() <= MAX_TASKS);
