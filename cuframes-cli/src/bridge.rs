@@ -106,6 +106,13 @@ struct Spent {
     publish_ns: Option<Latency>,
 }
 
+impl Spent {
+    /// A row of its own; `None` while nothing is known.
+    fn row(&self) -> Option<String> {
+        self.to_string().strip_prefix(", ").map(|text| format!("  {text}"))
+    }
+}
+
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { before_ns, wire_ns, publish_ns } = self;

@@ -57,7 +57,21 @@ struct Flowed {
 impl Report {
     /// One line, and one for each stream.
     fn lines(&self) -> Vec<String> {
-        let Self { listen, senders, frames, left_out, refused, streams, .. } = self;
+        [self.head()].into_iter().chain(self.streams.iter().map(ToString::to_string)).collect()
+    }
+
+    /// For a terminal that is not wide: two for each stream.
+    fn rows(&self) -> Vec<String> {
+        let rows = self
+            .streams
+            .iter()
+            .flat_map(|stream| [format!("{stream:#}")].into_iter().chain(stream.spent.row()));
+        [self.head()].into_iter().chain(rows).collect()
+    }
+
+    /// All of them together.
+    fn head(&self) -> String {
+        let Self { listen, senders, frames, left_out, refused, .. } = self;
         let mut line = format!("<- {listen}: {senders} senders, {frames} frames, {:.1}/s", self.fps);
         for (count, what) in [(left_out, "left out"), (refused, "refused")] {
             if *count > 0 {
@@ -70,14 +84,16 @@ impl Report {
         if let Some(end) = self.end {
             line = format!("{line} ({end})");
         }
-        [line].into_iter().chain(streams.iter().map(ToString::to_string)).collect()
+        line
     }
 }
 
+/// One line; the short form (`{:#}`) has no times.
 impl fmt::Display for Flowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, frames, left_out, spent, .. } = self;
-        write!(f, "{key}: {frames} frames, {left_out} left out{spent}")
+        write!(f, "{key}: {frames} frames, {left_out} left out")?;
+        if f.alternate() { Ok(()) } else { write!(f, "{spent}") }
     }
 }
 
@@ -202,7 +218,7 @@ impl<'a> Receiving<'a> {
             }
             let now = Instant::now();
             self.measure(now);
-            line.show_with(now, || self.report(receiver, None).lines());
+            line.show_with(now, || self.report(receiver, None).rows());
             for (key, flow) in &mut self.flows {
                 flow.teller.tell(now, key, run_dir, (flow.is_connected, flow.left_out + flow.refused));
             }

@@ -55,6 +55,14 @@ struct Report<'a> {
     end: Option<End>,
 }
 
+impl Report<'_> {
+    /// For a terminal that is not wide.
+    fn rows(&self) -> Vec<String> {
+        [format!("{self:#}")].into_iter().chain(self.spent.row()).collect()
+    }
+}
+
+/// One line; the short form (`{:#}`) has no times.
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, to, sent, arrived, dropped, left_out, refused, given_up, fetched, .. } = self;
@@ -69,7 +77,9 @@ impl fmt::Display for Report<'_> {
                 write!(f, ", {count} {what}")?;
             }
         }
-        write!(f, "{}", self.spent)?;
+        if !f.alternate() {
+            write!(f, "{}", self.spent)?;
+        }
         if let Some(ns) = self.cpu_ns_per_frame {
             write!(f, ", {} CPU per frame", human(ns))?;
         }
@@ -218,7 +228,7 @@ impl<'a> Sending<'a> {
         loop {
             let is_finished = sender.courier().is_finished();
             let now = Instant::now();
-            line.show_with(now, || vec![self.report(sender, None).to_string()]);
+            line.show_with(now, || self.report(sender, None).rows());
             let told = (sender.courier().is_connected(), self.dropped(sender));
             self.teller.tell(now, &self.args.key, run_dir, told);
             let wait = if is_finished { Duration::ZERO } else { REFRESH };

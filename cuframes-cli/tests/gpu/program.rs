@@ -144,6 +144,37 @@ fn whoever_takes_frames_wherever_they_are_is_counted_once_and_loses_none() {
 }
 
 #[test]
+fn frames_of_a_device_are_sent_to_another_host() {
+    let machine = Machine::new(true);
+    let key = machine.key();
+    let link = format!("ipc://{}", machine.run_dir.path().join("link").display());
+    for backend in ["cuda", "cuda-vmm"] {
+        let start = |line: &str| machine.cuframes(line).spawn().unwrap();
+        let far = start(&format!("bridge recv --listen {link} --prefix far- --json"));
+        let publisher = start(&format!(
+            "publish {key} --pattern seq --size 64x64 --backend {backend} --policy strict-wait --wait-for 1 --patience 60 --fps 100"
+        ));
+        let sender = start(&format!("bridge send {key} --to {link} --strict --wait 60 --json"));
+        let line =
+            format!("subscribe far-{key} --backend host --mode strict --check-seq --timeout 60 --frames 50");
+        let output = machine.run(&line);
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains(" 0 dropped, 0 torn"),
+            "{backend}: {output:?}"
+        );
+        stop(publisher);
+        let sent = sender.wait_with_output().unwrap();
+        assert!(sent.status.success(), "{backend}: {sent:?}");
+        let received = stop(far);
+        let [sent, received] = [sent, received]
+            .map(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap());
+        assert_eq!(sent["arrived"], received["frames"], "{backend}: {sent} {received}");
+        assert_eq!((&sent["dropped"], &received["left_out"]), (&0.into(), &0.into()), "{backend}: {sent}");
+    }
+    machine.check();
+}
+
+#[test]
 fn a_recording_of_a_device_is_replayed_into_a_device() {
     let machine = Machine::new(true);
     let key = machine.key();
@@ -172,11 +203,12 @@ fn a_recording_of_a_device_is_replayed_into_a_device() {
     machine.check();
 }
 
-fn stop(publisher: std::process::Child) {
-    let pid = publisher.id().to_string();
+fn stop(process: std::process::Child) -> Output {
+    let pid = process.id().to_string();
     assert!(Command::new("kill").arg(pid).status().unwrap().success());
-    let output = publisher.wait_with_output().unwrap();
+    let output = process.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    output
 }
 
 #[test]

@@ -144,7 +144,8 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         let is_ending = self
             .subscriber
             .as_ref()
-            .is_some_and(|subscriber| subscriber.is_ending() || !self.strict && subscriber.has_leftovers());
+            .map(Subscriber::pursuit)
+            .is_some_and(|pursuit| pursuit.is_ending() || !self.strict && pursuit.has_leftovers());
         if !is_ending || self.again {
             self.last_call = None;
             return;
