@@ -135,7 +135,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// Does not want the stream of a connection, for this reason: the sender is told, and does not come back.
     pub fn refuse(&mut self, now: Instant, conn: ConnId, why: &str) {
         self.now = now;
-        self.turn_away(conn, None, Some(why));
+        self.turn_away(conn, Some(LinkFault::Refused(why.into())), Some(why));
     }
 
     /// Closes every connection; the senders look for the next receiver.
