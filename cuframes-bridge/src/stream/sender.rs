@@ -229,10 +229,14 @@ impl<F: Payload> Sender<F> {
         self.since.is_some() && (self.transfer.is_some() || self.words.poll_transmit().is_some())
     }
 
-    /// The time for the socket to take something begins, unless it has begun already. An answer that does not come is nobody's
-    /// fault: the receiver may have to wait for its subscribers.
+    /// Whether the receiver has to do something, or the socket.
+    fn is_waiting(&self) -> bool {
+        self.has_bytes() || (self.since.is_some() && !self.flights.is_empty())
+    }
+
+    /// The time for the receiver, or the socket, to do something begins, unless it has begun already.
     fn begin_to_wait(&mut self) {
-        if !self.has_bytes() {
+        if !self.is_waiting() {
             self.moved = self.now;
         }
     }
@@ -401,7 +405,7 @@ impl<F: Payload> Machine for Sender<F> {
         {
             self.over();
         }
-        if self.has_bytes() && self.moved + self.config.stall <= now {
+        if self.is_waiting() && self.moved + self.config.stall <= now {
             self.close(LinkFault::Stalled(self.config.stall));
         }
     }
@@ -469,7 +473,7 @@ impl<F: Payload> Machine for Sender<F> {
             End::At(end) => Some(end),
             _ => None,
         };
-        let stall = self.has_bytes().then(|| self.moved + self.config.stall);
+        let stall = self.is_waiting().then(|| self.moved + self.config.stall);
         end.into_iter().chain(stall).min()
     }
 }

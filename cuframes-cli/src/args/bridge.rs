@@ -116,7 +116,8 @@ pub(crate) struct LinkArgs {
     /// What carries the frames
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) transport: TransportArg,
-    /// For how long nothing may go on in the middle of a frame before the connection is given up
+    /// For how long nothing may go on before the connection is given up: in the middle of a frame, and at the sender until one
+    /// is answered, so more than --patience at the receiver
     #[arg(long, value_name = "SECS", default_value = "60", value_parser = some_seconds)]
     pub(crate) stall: Duration,
     /// Print one JSON object at the end

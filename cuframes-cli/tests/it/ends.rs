@@ -18,12 +18,7 @@ fn a_signal_ends_those_who_wait_for_a_publisher_that_does_not_answer() {
     let lines = ["snapshot KEY DIR/out.png --timeout 100000", "record KEY DIR/out.mkv --timeout 100000"];
     let waiting = lines.map(|line| {
         let process = stage.start(line);
-        // The socket of one who has connected, or is about to.
-        wait_until("the connection", || {
-            let links = fs::read_dir(format!("/proc/{}/fd", process.id())).unwrap().flatten();
-            let is_socket = |path: &std::path::PathBuf| path.to_string_lossy().starts_with("socket:");
-            links.filter_map(|link| fs::read_link(link.path()).ok()).any(|path| is_socket(&path))
-        });
+        wait_until("the connection", || process.sockets() > 0);
         process
     });
     for (process, code) in waiting.into_iter().zip([1, 0]) {

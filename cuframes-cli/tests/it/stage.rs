@@ -126,6 +126,13 @@ impl Process {
         kill_process(Pid::from_child(self.0.as_ref().unwrap()), signal).unwrap();
     }
 
+    /// How many sockets it has open: connections that it has made, or is about to.
+    pub(crate) fn sockets(&self) -> usize {
+        let links = fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().flatten();
+        let is_socket = |path: &PathBuf| path.to_string_lossy().starts_with("socket:");
+        links.filter_map(|link| fs::read_link(link.path()).ok()).filter(is_socket).count()
+    }
+
     /// Waits for the end.
     pub(crate) fn end(mut self) -> Ended {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
