@@ -29,16 +29,25 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A text with control characters escaped, that may be somebody else's (a file name, a peer's words).
+/// A text with control characters escaped, and those that turn text around, that may be somebody else's (a file name, a peer's words).
 pub(crate) struct OneLine<'a>(pub(crate) &'a str);
 
 impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            if c.is_control() || turns_text(c) {
+                write!(f, "{}", c.escape_default())?
+            } else {
+                write!(f, "{c}")?
+            }
         }
         Ok(())
     }
+}
+
+/// Whether a character ends a line, or lets others appear in another order.
+const fn turns_text(c: char) -> bool {
+    matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Shorthand for a [`Failure::Failed`] with a formatted text.
@@ -52,5 +61,6 @@ mod tests {
     #[test]
     fn a_failure_is_one_line_whatever_its_cause_contains() {
         assert_eq!(failed!("{}: gone", "a\nb\u{1b}[2J").to_string(), r"a\nb\u{1b}[2J: gone");
+        assert_eq!(failed!("{}", "\u{202e}txt\u{2028}").to_string(), r"\u{202e}txt\u{2028}");
     }
 }

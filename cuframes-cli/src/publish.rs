@@ -7,7 +7,9 @@ use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Key, Timeouts};
 use cuframes_cuda::Cuda;
 use cuframes_mio::barrier::Barrier;
-use cuframes_mio::{Accusation, Error, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher};
+use cuframes_mio::{
+    Accusation, Claim, Error, HostMemory, Leave, Member, MemberEvent, Publisher, ServedPublisher,
+};
 
 use crate::args::{BackendArgs, MemoryKind, PublishArgs, RingArgs, WaitArgs};
 use crate::barrier;
@@ -199,9 +201,13 @@ impl Show for Drawn<'_> {
             if signals.raised() {
                 break End::Signal;
             }
-            let claim = publisher.claim().map_err(|error| failed!("{error}"))?;
-            let seq = claim.seq();
-            B::publish(claim, kept, None, |frame| picture.write(&meta, seq, frame))?;
+            let published = with_slot(publisher, signals, |claim| {
+                let seq = claim.seq();
+                B::publish(claim, kept, None, |frame| picture.write(&meta, seq, frame))
+            });
+            if published?.is_none() {
+                break End::Signal;
+            }
             frames += 1;
             last = Instant::now();
             say_who_was_evicted(publisher, progress);
@@ -211,6 +217,24 @@ impl Show for Drawn<'_> {
         let end = if signals.raised() { End::Signal } else { end };
         Ok(report(publisher, frames, fps(frames.saturating_sub(1), last - start), Some(end)))
     }
+}
+
+/// Takes a slot, and waits for it if it must; `None` if a signal comes first.
+pub(crate) fn with_slot<B: Canvas, R>(
+    publisher: &mut ServedPublisher<B>,
+    signals: &Signals,
+    publish: impl FnOnce(Claim<'_, B>) -> Result<R, Failure>,
+) -> Result<Option<R>, Failure> {
+    let claim = loop {
+        match publisher.claim_timeout(REFRESH) {
+            Ok(claim) => break claim,
+            // Otherwise the device has had its time.
+            Err(Error::Stalled { timeout: REFRESH, .. }) if signals.raised() => return Ok(None),
+            Err(Error::Stalled { timeout: REFRESH, .. }) => {}
+            Err(error) => return Err(failed!("{error}")),
+        }
+    };
+    publish(claim).map(Some)
 }
 
 pub(crate) fn say_who_was_evicted<B: Canvas>(publisher: &mut ServedPublisher<B>, progress: &Progress<'_>) {

@@ -17,7 +17,7 @@ use crate::error::{Failure, failed};
 use crate::gauge::Gauge;
 use crate::memory::{Canvas, Stamp};
 use crate::output::{Progress, REFRESH};
-use crate::publish::{Plan, Show, publish, report, say_who_was_evicted};
+use crate::publish::{Plan, Show, publish, report, say_who_was_evicted, with_slot};
 use crate::rate::Pacer;
 use crate::recording::{Facts, Frame, Reader, Tail, unpack};
 use crate::signals::Signals;
@@ -171,10 +171,14 @@ impl Show for Player<'_> {
             if signals.raised() {
                 break End::Signal;
             }
-            let claim = publisher.claim().map_err(|error| failed!("{error}"))?;
             let stamp = Stamp { pts_ns, written_bytes: facts.written_bytes };
             let (meta, stored) = (&self.reader.stream().meta, &self.stored);
-            B::publish(claim, kept, Some(stamp), |frame| unpack(meta, stored, frame))?;
+            let published = with_slot(publisher, signals, |claim| {
+                B::publish(claim, kept, Some(stamp), |frame| unpack(meta, stored, frame))
+            });
+            if published?.is_none() {
+                break End::Signal;
+            }
             frames += 1;
             bytes += u64::try_from(stored.len()).unwrap_or(0);
             last = Instant::now();

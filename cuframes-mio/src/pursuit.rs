@@ -92,6 +92,11 @@ impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
         self.search.is_none() && !self.is_under_way()
     }
 
+    /// Whether the publisher is gone, and may have left frames to take, which come before those of the next one (D-30).
+    pub(crate) fn has_leftovers(&self) -> bool {
+        self.attached().is_some() && !self.is_under_way()
+    }
+
     /// The ring has no more frames now: if it never will, looks for the next publisher, or says why it is over.
     ///
     /// # Errors

@@ -393,14 +393,8 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         Ok(true)
     }
 
-    /// Whether nothing more will be published for us, however much is left to take (D-30).
-    pub(crate) fn is_ending(&self) -> bool {
-        self.pursuit.is_ending()
-    }
-
-    /// Whether the publisher is gone, and may have left frames to take, which come before those of the next one.
-    pub(crate) fn has_leftovers(&self) -> bool {
-        self.pursuit.attached().is_some() && !self.pursuit.is_under_way()
+    pub(crate) const fn pursuit(&self) -> &Pursuit<B> {
+        &self.pursuit
     }
 
     #[inline]

@@ -37,6 +37,8 @@ pub enum LinkFault {
     Greedy,
     /// Another sender of the same stream came.
     Replaced,
+    /// It was refused, for this reason.
+    Refused(String),
     /// What it said before it closed the connection.
     Said(String),
 }
@@ -57,6 +59,7 @@ impl fmt::Display for LinkFault {
             Self::Stalled(time) => write!(f, "nothing went on for {time:?}"),
             Self::Greedy => f.write_str("it does not read what it is sent"),
             Self::Replaced => f.write_str("another sender of the same stream has connected"),
+            Self::Refused(why) => write!(f, "it was refused: {why}"),
             Self::Said(text) => write!(f, "it said: {text}"),
         }
     }

@@ -19,7 +19,7 @@ use super::event::{Received, ReceiverEvent};
 use super::fault::LinkFault;
 use super::info::{FETCH, FrameInfo, Greeting};
 use super::peer::{Incoming, Peer, Stage, Wanted, Wire};
-use super::words::{FarTimes, Fate};
+use super::words::{FarTimes, Fate, printable};
 use crate::wire::{Begin, FrameType, Message, SnapshotId};
 
 /// Takes the frames of any number of senders, one stream each, and puts their bytes in places that its owner gives: `S` is such
@@ -135,7 +135,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// Does not want the stream of a connection, for this reason: the sender is told, and does not come back.
     pub fn refuse(&mut self, now: Instant, conn: ConnId, why: &str) {
         self.now = now;
-        self.turn_away(conn, None, Some(why));
+        self.turn_away(conn, Some(LinkFault::Refused(why.into())), Some(why));
     }
 
     /// Closes every connection; the senders look for the next receiver.
@@ -237,7 +237,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         if peer.greeting.is_none() {
             return match message {
                 Message::Hello(hello) => self.greet(conn, Greeting::read(&hello)?),
-                Message::Error(text) => Err(LinkFault::Said(text)),
+                Message::Error(text) => Err(LinkFault::Said(printable(text))),
                 _ => Err(LinkFault::NoHello),
             };
         }
@@ -252,7 +252,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
                 }
                 _ => Err(LinkFault::Unexpected(kind)),
             },
-            Message::Error(text) => Err(LinkFault::Said(text)),
+            Message::Error(text) => Err(LinkFault::Said(printable(text))),
             _ => Err(LinkFault::Unexpected(kind)),
         }
     }
@@ -296,7 +296,8 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         };
         if begin.status != 0 {
             peer.wanted = None;
-            self.events.push_back(ReceiverEvent::NotFetched { conn, why: begin.message });
+            let why = printable(begin.message);
+            self.events.push_back(ReceiverEvent::NotFetched { conn, why });
             return Ok(());
         }
         wanted.is_there = true;
@@ -339,8 +340,14 @@ impl<S: AsMut<[u8]>> Machine for Receiver<S> {
     type Event = ReceiverEvent<S>;
 
     fn handle_accepted(&mut self, now: Instant, _listener: usize) -> Option<ConnId> {
-        if self.is_over || self.links.iter().count() >= self.config.senders {
+        if self.is_over {
             return None;
+        }
+        if self.links.iter().count() >= self.config.senders {
+            // Whoever has not said what it wants makes room, the oldest first: nobody is kept out by connections that say nothing.
+            self.now = now;
+            let (silent, _) = self.links.iter().find(|(_, peer)| peer.greeting.is_none())?;
+            self.turn_away(silent, Some(LinkFault::NoHello), None);
         }
         Some(self.links.accept(Wire::new(), Peer::new(now)))
     }

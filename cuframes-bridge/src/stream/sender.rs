@@ -18,7 +18,7 @@ use super::fault::LinkFault;
 use super::flight::{End, Flight, Reply, since_stamp, sized};
 use super::info::{Announcement, FETCH, FrameInfo};
 use super::transfer::{Payload, Transfer};
-use super::words::Fate;
+use super::words::{Fate, printable};
 use crate::wire::{Begin, Decoded, Decoder, FrameType, Message, SnapshotId};
 
 /// Sends the frames of one stream to one receiver. See [`Machine`] for how it is driven; it has no listener.
@@ -45,6 +45,8 @@ pub struct Sender<F> {
     is_answering: bool,
     /// When something went on last.
     moved: Instant,
+    /// Before the next attempt to connect.
+    pause: Duration,
     now: Instant,
     actions: VecDeque<Action>,
     is_announced: bool,
@@ -73,6 +75,7 @@ impl<F: Payload> Sender<F> {
             transfer: None,
             is_answering: false,
             moved: now,
+            pause: FIRST_PAUSE,
             now,
             actions: VecDeque::new(),
             is_announced: false,
@@ -226,14 +229,10 @@ impl<F: Payload> Sender<F> {
         self.since.is_some() && (self.transfer.is_some() || self.words.poll_transmit().is_some())
     }
 
-    /// Whether the receiver has to do something, or the socket.
-    fn is_waiting(&self) -> bool {
-        self.has_bytes() || (self.since.is_some() && !self.flights.is_empty())
-    }
-
-    /// The time for the receiver, or the socket, to do something begins, unless it has begun already.
+    /// The time for the socket to take something begins, unless it has begun already. An answer that does not come is nobody's
+    /// fault: the receiver may have to wait for its subscribers.
     fn begin_to_wait(&mut self) {
-        if !self.is_waiting() {
+        if !self.has_bytes() {
             self.moved = self.now;
         }
     }
@@ -296,8 +295,10 @@ impl<F: Payload> Sender<F> {
             self.end = End::Over;
             return;
         }
-        // The driver's pauses begin anew with each connection that was made.
-        self.connect(PAUSE);
+        // The driver's pauses begin anew with each connection that was made: whoever takes it and ends it is not asked all the
+        // time.
+        self.connect(self.pause);
+        self.pause = LAST_PAUSE.min(2 * self.pause);
     }
 
     /// Ends the connection.
@@ -320,6 +321,7 @@ impl<F: Payload> Sender<F> {
                 let Some(Flight { info, began, .. }) = self.flights.pop_front() else { return Ok(()) };
                 self.sent -= 1;
                 self.moved = self.now;
+                self.pause = FIRST_PAUSE;
                 let fate = Fate::read(done);
                 match fate {
                     Fate::Published(_) | Fate::Had => {
@@ -338,7 +340,7 @@ impl<F: Payload> Sender<F> {
                 Ok(())
             }
             Message::Error(text) => {
-                self.events.push_back(SenderEvent::Refused(text));
+                self.events.push_back(SenderEvent::Refused(printable(text)));
                 self.over();
                 Ok(())
             }
@@ -399,7 +401,7 @@ impl<F: Payload> Machine for Sender<F> {
         {
             self.over();
         }
-        if self.is_waiting() && self.moved + self.config.stall <= now {
+        if self.has_bytes() && self.moved + self.config.stall <= now {
             self.close(LinkFault::Stalled(self.config.stall));
         }
     }
@@ -467,7 +469,7 @@ impl<F: Payload> Machine for Sender<F> {
             End::At(end) => Some(end),
             _ => None,
         };
-        let stall = self.is_waiting().then(|| self.moved + self.config.stall);
+        let stall = self.has_bytes().then(|| self.moved + self.config.stall);
         end.into_iter().chain(stall).min()
     }
 }
@@ -483,7 +485,8 @@ impl<F> Sender<F> {
     }
 }
 
-/// Before it connects again after a connection was lost.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Before it connects again after a connection was lost, and in the end, if no frame arrives in between.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
 /// Requests for frames that may wait.
 const MAX_REQUESTS: usize = 16;

@@ -47,8 +47,8 @@ impl Fate {
         match (done.status, done.message.as_str()) {
             (OK, HAD) => Self::Had,
             (OK, text) => Self::Published(FarTimes::read(text)),
-            (SKIPPED, _) => Self::Skipped(done.message),
-            _ => Self::Refused(done.message),
+            (SKIPPED, _) => Self::Skipped(printable(done.message)),
+            _ => Self::Refused(printable(done.message)),
         }
     }
 }
@@ -72,6 +72,14 @@ impl fmt::Display for Fate {
             Self::Refused(why) => write!(f, "refused: {why}"),
         }
     }
+}
+
+/// What a peer said, as it may be shown: it goes to terminals.
+pub(super) fn printable(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 const PUBLISHED: &str = "published";

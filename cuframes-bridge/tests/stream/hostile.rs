@@ -173,10 +173,54 @@ fn there_are_only_so_many_senders_at_a_time() {
     let mut config = ReceiverConfig::default();
     config.senders = 3;
     let mut receiver: Receiver<Vec<u8>> = Receiver::new(config);
-    let conns: Vec<_> = (0..5).filter_map(|_| receiver.handle_accepted(NOW, 0)).collect();
-    assert_eq!(conns.len(), 3);
+    let mut conns = Vec::new();
+    for name in ["a", "b", "c"] {
+        conns.extend(receiver.handle_accepted(NOW, 0));
+        say(&mut receiver, *conns.last().unwrap(), &[hello(name)]);
+    }
+    assert_eq!((conns.len(), receiver.handle_accepted(NOW, 0)), (3, None));
     receiver.handle_eof(NOW, conns[0]);
     assert!(receiver.handle_accepted(NOW, 0).is_some());
+}
+
+#[test]
+fn who_says_nothing_makes_room_for_others_and_who_has_said_hello_does_not() {
+    let mut config = ReceiverConfig::default();
+    config.senders = 3;
+    let mut receiver: Receiver<Vec<u8>> = Receiver::new(config);
+    let conns: Vec<_> = (0..3).filter_map(|_| receiver.handle_accepted(NOW, 0)).collect();
+    say(&mut receiver, conns[0], &[hello("a")]);
+    for late in ["b", "c"] {
+        let conn = receiver.handle_accepted(NOW, 0).unwrap();
+        say(&mut receiver, conn, &[hello(late)]);
+        assert_eq!(receiver.senders(), 3);
+    }
+    let mut left = Vec::new();
+    while let Some(event) = receiver.poll_event() {
+        if let ReceiverEvent::Left { conn, fault, .. } = event {
+            assert_eq!(fault, Some(LinkFault::NoHello));
+            left.push(conn);
+        }
+    }
+    assert_eq!(left, conns[1..]);
+    assert_eq!(receiver.handle_accepted(NOW, 0), None);
+}
+
+#[test]
+fn what_a_peer_says_can_be_shown() {
+    let (mut receiver, conn) = greeted();
+    say(&mut receiver, conn, &[Message::Error("\x1b[2J caf\u{e9}".into())]);
+    let Some(ReceiverEvent::Left { fault: Some(fault), .. }) = receiver.poll_event() else {
+        panic!("it stays")
+    };
+    assert_eq!(fault.to_string(), "it said: \u{fffd}[2J caf\u{e9}");
+    let mut world = World::strict(1);
+    world.run();
+    let (near, _) = world.link.unwrap();
+    let mut bytes = Vec::new();
+    Message::Error("\x07no".into()).encode(&mut bytes);
+    world.sender.handle_bytes(NOW, near, &bytes);
+    assert_eq!(world.sender.poll_event(), Some(SenderEvent::Refused("\u{fffd}no".into())));
 }
 
 #[test]

@@ -269,6 +269,37 @@ fn a_receiver_that_does_not_read_costs_the_connection_when_the_time_is_up() {
 }
 
 #[test]
+fn whoever_takes_connections_and_ends_them_is_asked_less_and_less_until_a_frame_arrives() {
+    let mut world = World::strict(1);
+    world.run();
+    let pause = |world: &mut World| {
+        world.cut();
+        let (_, at) = world.wanted.unwrap();
+        let pause = at.saturating_since(world.now);
+        world.pass(pause);
+        assert!(world.link.is_some());
+        pause.as_millis()
+    };
+    assert_eq!([(); 7].map(|()| pause(&mut world)), [100, 200, 400, 800, 1600, 2000, 2000]);
+    assert!(world.send(1, 1));
+    world.run();
+    assert_eq!([(); 2].map(|()| pause(&mut world)), [100, 200]);
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_no_fault_of_the_connection() {
+    let mut world = World::strict(2);
+    world.is_busy = true;
+    world.run();
+    assert!(world.send(1, 1));
+    world.run();
+    // All of it is with the system; the receiver has no slot for it.
+    assert_eq!(world.sender.poll_timeout(), None);
+    world.pass(Duration::from_secs(100_000));
+    assert_eq!(world.sender.stats().lost_connections, 0);
+}
+
+#[test]
 fn a_torn_frame_is_never_published() {
     #[derive(Debug)]
     struct Torn(Vec<u8>);

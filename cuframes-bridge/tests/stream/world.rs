@@ -31,7 +31,7 @@ pub(crate) struct World {
     pub(crate) link: Option<(ConnId, ConnId)>,
     /// Nobody is there who could be connected to.
     pub(crate) is_cut: bool,
-    wanted: Option<(ConnId, Instant)>,
+    pub(crate) wanted: Option<(ConnId, Instant)>,
     /// How many bytes the next reads and writes take, over and over.
     pub(crate) cuts: Vec<usize>,
     turn: usize,

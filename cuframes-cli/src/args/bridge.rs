@@ -202,13 +202,13 @@ EXAMPLES:
 
 A receiver that is not there, or goes away, is looked for again and again. Frames arrive as they are, with their numbers and time stamps. \
 DROPPED frames are those that the link was too slow for, or that were published while the receiver was not there; with --strict those \
-that a drop-oldest publisher has overwritten meanwhile. Frames in GPU memory are copied to the host here.
+that a drop-oldest publisher has overwritten meanwhile, and the numbers that it passes over because their slots are on their way. Frames in GPU memory are copied to the host here.
 BEFORE is the time from a frame's time stamp until it is sent, WIRE from its first byte at the receiver to its last, PUBLISH until it is \
 published there.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it when what is on its way has arrived, or \
 after --patience, or with a second signal.
 The exit code is 0 at the end of the stream, after --frames, or on a signal; 1 if something failed, the receiver did not want the stream or a \
-frame, or with --strict a frame did not arrive; 2 for wrong usage.";
+frame, or with --strict a frame that was sent did not arrive; 2 for wrong usage.";
 
 const RECV_EXAMPLES: &str = "\
 EXAMPLES:

@@ -163,6 +163,8 @@ struct Receiving<'a> {
     start: Instant,
     /// By their names here.
     flows: BTreeMap<Key, Flow>,
+    /// Why frames of a stream, by its name there, could not be published; each reason is said once.
+    told: BTreeMap<Key, String>,
     frames: u64,
     left_out: u64,
     refused: u64,
@@ -182,7 +184,6 @@ struct Flow {
     publications: u64,
     first_seq: Option<u64>,
     last_seq: Option<u64>,
-    why_refused: Option<String>,
 }
 
 impl<'a> Receiving<'a> {
@@ -194,6 +195,7 @@ impl<'a> Receiving<'a> {
             console,
             start,
             flows: BTreeMap::new(),
+            told: BTreeMap::new(),
             frames: 0,
             left_out: 0,
             refused: 0,
@@ -261,8 +263,7 @@ impl<'a> Receiving<'a> {
                 say(key, &format!("published from frame {} on: {format} {width}x{height}", info.seq));
             }
             IntakeEvent::NotPublished { key, seq, fate: Fate::Refused(why) } => {
-                let told = self.flow(key).and_then(|flow| flow.why_refused.replace(why.clone()));
-                if told.as_ref() != Some(why) {
+                if self.told.insert(key.clone(), why.clone()).as_ref() != Some(why) {
                     say(key, &format!("frame {seq} can't be published: {why}"));
                 }
             }
@@ -286,6 +287,7 @@ impl<'a> Receiving<'a> {
                 }
             }
             IntakeEvent::Left { key: Some(key), .. } => {
+                self.told.remove(&key);
                 if let Some(flow) = self.flow(&key) {
                     flow.is_connected = false;
                 }
@@ -363,7 +365,6 @@ impl Flow {
             publications: 0,
             first_seq: None,
             last_seq: None,
-            why_refused: None,
         }
     }
 

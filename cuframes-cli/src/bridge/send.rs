@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cuframes_core::{FrameMeta, SubscriberMode};
-use cuframes_mio::bridge::{CourierEvent, Fate, SenderEvent, SenderStats, StreamSender, StreamSenderBuilder};
+use cuframes_mio::bridge::{
+    CourierEvent, Fate, FrameInfo, SenderEvent, SenderStats, StreamSender, StreamSenderBuilder,
+};
 use cuframes_mio::net::Plain;
 use cuframes_mio::{Error, Reconnect, StreamEvent, Subscriber, SubscriberBuilder};
 use serde::Serialize;
@@ -183,9 +185,11 @@ struct Sending<'a> {
     /// Frames that could not be read.
     unread: u64,
     /// Why the last frame was refused, as long as it is told once.
-    why_refused: Option<String>,
+    why_not: Option<String>,
     /// It was said that the receiver is not there.
     is_missing: bool,
+    /// A connection was lost, and no frame has arrived since.
+    is_flapping: bool,
     has_connected: bool,
     /// A publisher was lost, and no other one has come.
     is_lost: bool,
@@ -207,8 +211,9 @@ impl<'a> Sending<'a> {
             left_out: 0,
             refused: 0,
             unread: 0,
-            why_refused: None,
+            why_not: None,
             is_missing: false,
+            is_flapping: false,
             has_connected: false,
             is_lost: false,
             stream_end: None,
@@ -252,36 +257,24 @@ impl<'a> Sending<'a> {
         let say = |text: &str| self.console.say(&format!("cuframes: stream {key}: {text}"));
         match event {
             CourierEvent::Link(SenderEvent::Connected) => {
-                if self.is_missing || self.has_connected {
+                if (self.is_missing || self.has_connected) && !self.is_flapping {
                     say(&format!("connected to {to}"));
                 }
                 (self.is_missing, self.has_connected) = (false, true);
             }
             CourierEvent::Link(SenderEvent::Lost { fault }) => {
                 let why = fault.map(|fault| format!(": {fault}")).unwrap_or_default();
-                say(&format!("the connection to {to} is lost{why}; it is made again"));
+                // Whoever takes a connection and ends it again and again is told of once.
+                if !self.is_flapping {
+                    say(&format!("the connection to {to} is lost{why}; it is made again"));
+                }
+                self.is_flapping = true;
                 // What can't be reached now was told.
                 self.is_missing = true;
             }
-            CourierEvent::Link(SenderEvent::Done { fate, info, round_trip, .. }) => match fate {
-                Fate::Published(far) => {
-                    let (wire_ns, publish_ns) = (far.wire_ns, far.publish_ns);
-                    let times = Times { before_ns: info.before_ns, wire_ns, publish_ns };
-                    self.legs.record(times);
-                    self.teller.frame(times);
-                    self.round_trip.record(u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX));
-                    self.why_refused = None;
-                }
-                Fate::Skipped(_) => self.left_out += 1,
-                Fate::Refused(why) => {
-                    self.refused += 1;
-                    if self.why_refused.as_ref() != Some(&why) {
-                        say(&format!("{to} refused frame {}: {why}", info.seq));
-                        self.why_refused = Some(why);
-                    }
-                }
-                _ => {}
-            },
+            CourierEvent::Link(SenderEvent::Done { fate, info, round_trip, .. }) => {
+                self.done(fate, &info, round_trip)
+            }
             CourierEvent::Link(SenderEvent::Refused(text)) => self.unwanted = Some(text),
             CourierEvent::Stream(StreamEvent::Lost(error)) => {
                 self.is_lost = true;
@@ -301,6 +294,48 @@ impl<'a> Sending<'a> {
             CourierEvent::Ended(error) => self.stream_end = Some(error),
             _ => {}
         }
+    }
+
+    /// The receiver has answered about a frame.
+    fn done(&mut self, fate: Fate, info: &FrameInfo, round_trip: Duration) {
+        if self.is_flapping {
+            self.is_flapping = false;
+            self.say(&format!("connected to {}", self.args.to));
+        }
+        match fate {
+            Fate::Published(far) => {
+                let (wire_ns, publish_ns) = (far.wire_ns, far.publish_ns);
+                let times = Times { before_ns: info.before_ns, wire_ns, publish_ns };
+                self.legs.record(times);
+                self.teller.frame(times);
+                self.round_trip.record(u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX));
+                self.why_not = None;
+            }
+            Fate::Skipped(why) => {
+                self.left_out += 1;
+                // The newest are wanted, not all.
+                if self.args.strict {
+                    self.say_why("left out", info.seq, why);
+                }
+            }
+            Fate::Refused(why) => {
+                self.refused += 1;
+                self.say_why("refused", info.seq, why);
+            }
+            _ => {}
+        }
+    }
+
+    /// Says each reason once.
+    fn say_why(&mut self, what: &str, seq: u64, why: String) {
+        if self.why_not.as_ref() != Some(&why) {
+            self.say(&format!("{} {what} frame {seq}: {why}", self.args.to));
+            self.why_not = Some(why);
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.console.say(&format!("cuframes: stream {}: {text}", self.args.key));
     }
 
     /// Says once that the receiver can't be reached.

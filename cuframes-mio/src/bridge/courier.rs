@@ -144,7 +144,8 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         let is_ending = self
             .subscriber
             .as_ref()
-            .is_some_and(|subscriber| subscriber.is_ending() || !self.strict && subscriber.has_leftovers());
+            .map(Subscriber::pursuit)
+            .is_some_and(|pursuit| pursuit.is_ending() || !self.strict && pursuit.has_leftovers());
         if !is_ending || self.again {
             self.last_call = None;
             return;
@@ -175,6 +176,10 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             return self.look(now);
         }
         let sender = self.driver.machine();
+        if !self.strict && !sender.is_connected() {
+            // What comes meanwhile is not kept; it is counted.
+            return self.look(now);
+        }
         let Some(subscriber) = self.subscriber.as_mut().filter(|_| sender.has_room()) else { return false };
         // The next publisher may have fewer slots than the one that the window was chosen for.
         let slots: usize = subscriber.header().map_or(0, |header| header.ring_size.get().into());
@@ -203,13 +208,16 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         true
     }
 
-    /// Where frames are sent on demand only: looks whether the stream goes on, and which is the newest. Nobody is to wake us
-    /// for each of them.
+    /// Where frames are sent on demand only, or there is nobody to send them to: looks whether the stream goes on, and which is
+    /// the newest. Nobody is to wake us for each of them.
     fn look(&mut self, now: Instant) -> bool {
         let next = self.subscriber.as_mut().map(Subscriber::try_next);
         self.hear();
         match next {
             Some(Ok(Some(frame))) => {
+                if !self.on_demand {
+                    self.lost += frame.lost() + 1;
+                }
                 self.note_newest(now, &frame);
                 true
             }

@@ -80,7 +80,7 @@ impl StreamReceiverBuilder {
         self
     }
 
-    /// How many senders at a time; 64 by default.
+    /// How many senders at a time, and how many streams; 64 by default. A stream without a sender makes room for one that has one.
     pub const fn senders(mut self, senders: usize) -> Self {
         self.config.senders = senders;
         self
@@ -105,7 +105,8 @@ impl StreamReceiverBuilder {
     /// # Errors
     /// As [`listen`](Self::listen).
     pub fn listen_over<C: Carrier>(self, carrier: C) -> Result<StreamReceiver<C>, NetError> {
-        let Self { endpoint, config, terms } = self;
+        let Self { endpoint, config, mut terms } = self;
+        terms.streams = config.senders;
         let listeners = Listeners::new([&endpoint])?;
         let endpoint = listeners.endpoints().next().cloned().unwrap_or(endpoint);
         let system = |error| NetError::system("receive at", &endpoint, error);
@@ -138,6 +139,7 @@ impl StreamReceiver {
             run_dir: None,
             memory: 2 << 30,
             linger: Duration::from_secs(30),
+            streams: 0,
         };
         StreamReceiverBuilder { endpoint, config: ReceiverConfig::default(), terms }
     }

@@ -33,6 +33,8 @@ pub(super) struct Terms {
     pub(super) memory: u64,
     /// How long a stream without a sender is kept.
     pub(super) linger: Duration,
+    /// How many streams there are at a time: as many as senders.
+    pub(super) streams: usize,
 }
 
 /// The streams that are published here, under their names here. Making and ending them takes its time, so it is done in threads:
@@ -121,6 +123,9 @@ impl Streams {
             && let Err(why) = self.opened(&key)
         {
             return Decision::Skip(Fate::Refused(why));
+        }
+        if !self.berths.contains_key(&key) && !self.has_room() {
+            return Decision::Wait;
         }
         match self.berths.get(&key) {
             Some(Berth::Away | Berth::Opening(_)) => return Decision::Wait,
@@ -215,6 +220,25 @@ impl Streams {
             let _ = ending.wait();
             self.used -= bytes;
         }
+    }
+
+    /// Whether there may be one more. Otherwise the one that has been without a sender for longest makes room, as one of them is:
+    /// each stream has one sender at most.
+    fn has_room(&mut self) -> bool {
+        if self.berths.len() + self.endings.len() < self.terms.streams {
+            return true;
+        }
+        if self.endings.is_empty() {
+            let alone = self.berths.iter().filter_map(|(key, berth)| match berth {
+                Berth::Here(_, Some(since)) => Some((*since, key)),
+                _ => None,
+            });
+            if let Some(key) = alone.min_by_key(|(since, _)| *since).map(|(_, key)| key.clone()) {
+                self.end(&key, ShutdownReason::NORMAL);
+                self.pasts.remove(&key);
+            }
+        }
+        false
     }
 
     /// Begins to make the memory of a stream.

@@ -53,6 +53,29 @@ fn a_link_that_is_too_slow_leaves_out_whole_frames_and_counts_them() {
 }
 
 #[test]
+fn frames_that_are_published_while_no_receiver_is_there_are_counted() {
+    let stream = Stream::new();
+    let mut publisher = publisher(&stream, 4, Policy::DROP_OLDEST);
+    // Nobody listens there any more.
+    let gone = receiver(&stream, &anywhere()).listen().unwrap().endpoint().clone();
+    let subscriber = stream.subscriber("sender", NEWEST).no_ack().connect().unwrap();
+    let mut sender = StreamSender::builder(gone).start(subscriber).unwrap();
+    for _ in 0..3 {
+        let before = sender.courier().lost();
+        for _ in 0..20 {
+            publish(&mut publisher);
+        }
+        until("a look at the stream", || {
+            sent(&mut sender);
+            sender.courier().lost() > before
+        });
+    }
+    // It has joined at the first frame that it looked at.
+    assert!((41..=60).contains(&sender.courier().lost()), "{}", sender.courier().lost());
+    assert_eq!(sender.courier().taken(), 0);
+}
+
+#[test]
 fn a_link_over_another_carrier_works_in_the_same_way() {
     let stream = Stream::new();
     let mut publisher = publisher(&stream, 4, Policy::STRICT_WAIT);

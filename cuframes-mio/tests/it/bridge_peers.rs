@@ -216,18 +216,50 @@ fn connections_that_say_nothing_are_limited_and_the_streams_go_on() {
     let idle = connecting.join().unwrap();
     good.goes_on();
     assert_eq!(good.receiver.senders(), 8);
-    drop(idle);
+    // They keep nobody out who has something to say.
     let mut peer = good.peer();
     peer.say(&hello(&good.name("late")));
-    until("room for one more", || {
-        good.turn();
-        peer.turn();
-        if peer.is_over {
-            peer = good.peer();
-            peer.say(&hello(&good.name("late")));
-        }
-        good.events.iter().any(|event| matches!(event, IntakeEvent::Joined { .. }))
+    good.events.clear();
+    good.until(&mut peer, |events, _| events.iter().any(|event| matches!(event, IntakeEvent::Joined { .. })));
+    drop(idle);
+    let mut left = 0;
+    good.until(&mut peer, |_, _| {
+        left += 1;
+        left > 20
     });
+    good.goes_on();
+    assert!(!peer.is_over);
+}
+
+#[test]
+fn streams_whose_senders_are_gone_make_room_for_others() {
+    let mut good = Good::new(|builder| builder.senders(3));
+    let (mut now, mut most) = (1, 0);
+    for i in 0..20 {
+        let mut peer = good.peer();
+        peer.say(&hello(&good.name(&i.to_string())));
+        peer.frame(&begin(7, 1, &small(), 2048), &[5; 2048]);
+        good.events.clear();
+        good.until(&mut peer, |_, peer| peer.answers().len() == 1);
+        assert!(peer.answers()[0].2.starts_with("published"), "{:?}", peer.answers());
+        drop(peer);
+        until("its end", || {
+            good.turn();
+            good.receiver.senders() == 1
+        });
+        for event in &good.events {
+            match event {
+                IntakeEvent::Published { .. } => now += 1,
+                IntakeEvent::Ended { key } => {
+                    assert_ne!(*key, crate::bridge::far(&good.stream));
+                    now -= 1;
+                }
+                _ => {}
+            }
+            most = most.max(now);
+        }
+    }
+    assert_eq!((most, now), (3, 3));
     good.goes_on();
 }
 

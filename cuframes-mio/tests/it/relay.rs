@@ -48,7 +48,12 @@ impl Relay {
             let mut road = road;
             while !own.is_over.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    Ok((near, _)) => own.carry(&mut road, near, TcpStream::connect(to).ok()),
+                    Ok((near, _)) => {
+                        // If nobody is there, the one that has come is closed.
+                        if let Ok(far) = TcpStream::connect(to) {
+                            own.carry(&mut road, &near, &far);
+                        }
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
                     Err(error) => panic!("{error}"),
                 }
@@ -69,17 +74,16 @@ impl Relay {
 }
 
 impl State {
-    fn carry(&self, road: &mut Road, near: TcpStream, far: Option<TcpStream>) {
-        let Some(far) = far else { return };
+    fn carry(&self, road: &mut Road, near: &TcpStream, far: &TcpStream) {
         let mut left = road.random.usize(1..=road.cut_within);
         let mut pieces = [Vec::new(), Vec::new()];
-        for socket in [&near, &far] {
+        for socket in [near, far] {
             socket.set_nonblocking(true).unwrap();
             socket.set_nodelay(true).unwrap();
         }
         while !self.is_over.load(Ordering::Relaxed) {
             let mut has_moved = false;
-            for ((mut from, mut to), piece) in [(&near, &far), (&far, &near)].into_iter().zip(&mut pieces) {
+            for ((mut from, mut to), piece) in [(near, far), (far, near)].into_iter().zip(&mut pieces) {
                 if self.is_held.load(Ordering::Relaxed) {
                     continue;
                 }
@@ -105,7 +109,7 @@ impl State {
                 if left == 0 {
                     self.cuts.fetch_add(1, Ordering::Relaxed);
                     // Half of the time what is on the way is lost, too.
-                    for socket in [&near, &far].into_iter().filter(|_| road.random.bool()) {
+                    for socket in [near, far].into_iter().filter(|_| road.random.bool()) {
                         set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
                     }
                     return;
