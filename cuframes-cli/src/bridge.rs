@@ -107,9 +107,15 @@ struct Spent {
 }
 
 impl Spent {
-    /// A row of its own; `None` while nothing is known.
+    /// A short row of its own; `None` while nothing is known.
     fn row(&self) -> Option<String> {
-        self.to_string().strip_prefix(", ").map(|text| format!("  {text}"))
+        let legs = [("before", self.before_ns), ("wire", self.wire_ns), ("publish", self.publish_ns)];
+        let legs = legs.into_iter().filter_map(|(name, time)| {
+            let Latency { p50, p99, .. } = time?;
+            Some(format!("{name} {} ({})", human(p50), human(p99)))
+        });
+        let legs: Vec<_> = legs.collect();
+        (!legs.is_empty()).then(|| format!("  p50 (p99): {}", legs.join(", ")))
     }
 }
 

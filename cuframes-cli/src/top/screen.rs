@@ -267,8 +267,10 @@ fn draw_stream(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
 
 /// The subscribers of a stream, each with a bar of how far it is behind, and below them its ways to other hosts.
 fn draw_subscribers(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
-    let below = u16::try_from(stream.hops.len()).unwrap_or(u16::MAX).min(area.height / 2);
-    let [area, hops] = Layout::vertical([Constraint::Fill(1), Constraint::Length(below)]).areas(area);
+    let [above, below] = [stream.subscribers_seen.len() + 1, stream.hops.len()]
+        .map(|rows| u16::try_from(rows).unwrap_or(u16::MAX));
+    let above = above.min(area.height.saturating_sub(below.min(area.height / 2)));
+    let [area, hops] = Layout::vertical([Constraint::Length(above), Constraint::Fill(1)]).areas(area);
     let lines: Vec<_> = stream.hops.iter().map(|hop| Line::raw(hop.line())).collect();
     frame.render_widget(Paragraph::new(lines), hops);
     if stream.subscribers_seen.is_empty() {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::errors::{FAILED, one_line};
 use crate::stage::{Ended, Process, Stage, strict, wait_until};
+use crate::terminal::Tmux;
 
 /// A receiver that publishes under `far-KEY`, and where it listens.
 struct Far {
@@ -383,6 +384,15 @@ fn top_shows_the_ways_of_a_stream_and_nothing_is_left_of_them() {
     assert_eq!(near["peer"], format!("tcp://{}", far.address));
     assert_eq!((&near["pid"], &near["is_connected"]), (&sender.id().into(), &true.into()), "{near}");
     assert!(number(&near, "before_ns") > 0 && number(&distant, "publish_ns") > 0, "{near} {distant}");
+    if let Some(tmux) = Tmux::start(&stage, 110, 24, "truecolor") {
+        tmux.run("top KEY --interval 0.2");
+        wait_until("the hop on the screen", || {
+            let screen = tmux.screen();
+            screen.contains(&format!("-> tcp://{}", far.address)) && screen.contains("cuframes-bridge")
+        });
+        tmux.keys("q");
+        tmux.ended(0, "");
+    }
     // Neither a dead process nor a stranger's words count.
     fs::write(stage.run_dir().join(format!("{key}.bridge-1.json")), "[]").unwrap();
     sender.signal(Signal::KILL);
