@@ -262,10 +262,10 @@ impl<'a> Receiving<'a> {
                 let FrameMeta { format, width, height, .. } = info.meta;
                 say(key, &format!("published from frame {} on: {format} {width}x{height}", info.seq));
             }
-            IntakeEvent::NotPublished { key, seq, fate: Fate::Refused(why) } => {
-                if self.told.insert(key.clone(), why.clone()).as_ref() != Some(why) {
-                    say(key, &format!("frame {seq} can't be published: {why}"));
-                }
+            IntakeEvent::NotPublished { key, seq, fate: Fate::Refused(why) }
+                if self.told.insert(key.clone(), why.clone()).as_ref() != Some(why) =>
+            {
+                say(key, &format!("frame {seq} can't be published: {why}"));
             }
             IntakeEvent::Left { key, fault } => {
                 let why = fault.as_ref().map(|fault: &LinkFault| format!(": {fault}")).unwrap_or_default();

@@ -273,7 +273,7 @@ impl<'a> Sending<'a> {
                 self.is_missing = true;
             }
             CourierEvent::Link(SenderEvent::Done { fate, info, round_trip, .. }) => {
-                self.done(fate, &info, round_trip)
+                self.done(fate, &info, round_trip);
             }
             CourierEvent::Link(SenderEvent::Refused(text)) => self.unwanted = Some(text),
             CourierEvent::Stream(StreamEvent::Lost(error)) => {
