@@ -57,9 +57,7 @@ struct Peer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Waiting,
-    /// It is over; connections on which something is left to send are closed then.
     Over {
-        until: Instant,
         failed: bool,
     },
 }
@@ -120,7 +118,7 @@ impl Frontend {
     /// Whether it is over and those who are to hear how it ended were sent that.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.is_over() && !self.links.has_closing()
+        self.is_over() && self.links.closing() == 0
     }
 
     /// Calls the start off. Participants that understand it are told why.
@@ -323,7 +321,7 @@ impl Frontend {
 
     /// Says how it ended to those who understand it, and closes the handshake socket, or all if it failed.
     fn end(&mut self, now: Instant, notice: &Notice, failed: bool) {
-        self.state = State::Over { until: now + LINGER, failed };
+        self.state = State::Over { failed };
         self.held.clear();
         let notice = notice.encode();
         for entry in self.roll.iter().filter(|entry| entry.knows) {
@@ -333,7 +331,7 @@ impl Frontend {
         }
         let over = self.links.iter().filter(|(_, peer)| failed || peer.socket == Socket::Handshake);
         for conn in over.map(|(conn, _)| conn).collect::<Vec<_>>() {
-            self.links.close_when_sent(conn);
+            self.links.close_when_sent(conn, now + LINGER);
         }
     }
 
@@ -408,7 +406,7 @@ impl Machine for Frontend {
         let socket = *Socket::ALL.get(listener)?;
         match self.state {
             State::Waiting => {}
-            State::Over { failed: false, .. } if socket != Socket::Handshake => {}
+            State::Over { failed: false } if socket != Socket::Handshake => {}
             State::Over { .. } => return None,
         }
         if self.links.iter().filter(|(_, peer)| peer.socket == socket).count() >= self.max_links() {
@@ -459,8 +457,8 @@ impl Machine for Frontend {
                 let missing = self.roll.missing(stage);
                 self.fail(now, Fault::Timeout { stage, missing, after: self.timeout });
             }
-            State::Over { until, .. } if now >= until => self.links.close_closing(),
-            _ => {}
+            State::Waiting => {}
+            State::Over { .. } => self.links.close_late(now),
         }
     }
 
@@ -483,7 +481,7 @@ impl Machine for Frontend {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Waiting => Some(self.deadline),
-            State::Over { until, .. } => self.links.has_closing().then_some(until),
+            State::Over { .. } => self.links.poll_timeout(),
         }
     }
 }

@@ -63,8 +63,6 @@ pub struct Participant {
     init: Init,
     registration: Option<Registration>,
     events: VecDeque<ParticipantEvent>,
-    /// When connections are closed on which something is left to send.
-    linger: Option<Instant>,
 }
 
 /// Where a connection leads.
@@ -99,7 +97,6 @@ impl Participant {
             init: Init::default(),
             registration: None,
             events: VecDeque::new(),
-            linger: None,
         };
         participant.connect(To::Handshake, participant.address.clone(), Duration::ZERO);
         participant
@@ -119,7 +116,7 @@ impl Participant {
     pub fn is_finished(&self) -> bool {
         let mut inputs = self.links.iter().filter(|(_, to)| **to == To::Input);
         self.state == State::Over
-            && !self.links.has_closing()
+            && self.links.closing() == 0
             && inputs.all(|(conn, _)| self.links.poll_transmit(conn).is_none())
     }
 
@@ -254,10 +251,9 @@ impl Participant {
 
     fn end(&mut self, now: Instant, closes: impl Fn(To) -> bool) {
         self.state = State::Over;
-        self.linger = Some(now + LINGER);
         let over = self.links.iter().filter(|(_, to)| closes(**to)).map(|(conn, _)| conn);
         for conn in over.collect::<alloc::vec::Vec<_>>() {
-            self.links.close_when_sent(conn);
+            self.links.close_when_sent(conn, now + LINGER);
         }
     }
 
@@ -329,8 +325,8 @@ impl Machine for Participant {
             State::Waiting(stage) if now >= self.deadline => {
                 self.fail(now, JoinError::Timeout { stage, after: self.timeout });
             }
-            State::Over if self.linger.is_some_and(|until| now >= until) => self.links.close_closing(),
-            _ => {}
+            State::Waiting(_) => {}
+            State::Over => self.links.close_late(now),
         }
     }
 
@@ -353,7 +349,7 @@ impl Machine for Participant {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Waiting(_) => Some(self.deadline),
-            State::Over => self.linger.filter(|_| self.links.has_closing()),
+            State::Over => self.links.poll_timeout(),
         }
     }
 }

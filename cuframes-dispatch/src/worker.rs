@@ -99,7 +99,6 @@ pub struct Worker {
     has: BTreeMap<BlockId, Block>,
     events: VecDeque<WorkerEvent>,
     stopped: bool,
-    linger: Option<Instant>,
 }
 
 impl Worker {
@@ -122,7 +121,6 @@ impl Worker {
             has: BTreeMap::new(),
             events: VecDeque::new(),
             stopped: false,
-            linger: None,
         }
     }
 
@@ -159,7 +157,7 @@ impl Worker {
     /// Whether it has stopped, and the server was sent everything.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.stopped && !self.links.has_closing()
+        self.stopped && self.links.closing() == 0
     }
 
     /// How many blocks it has.
@@ -226,13 +224,14 @@ impl Worker {
             return;
         }
         self.stopped = true;
-        self.linger = Some(now + LINGER);
         self.has.clear();
         if let Some(conn) = self.conn.take() {
             if self.is_connected {
                 self.links.send(conn, &Message::Disconnect);
+                self.links.close_when_sent(conn, now + LINGER);
+            } else {
+                self.links.close(conn);
             }
-            if self.is_connected { self.links.close_when_sent(conn) } else { _ = self.links.close(conn) }
         }
         self.events.push_back(WorkerEvent::Stopped(stop));
     }
@@ -288,9 +287,7 @@ impl Machine for Worker {
         if self.patience.is_some_and(|until| until <= now) {
             self.stop(now, Stop::Shutdown);
         }
-        if self.linger.is_some_and(|until| until <= now) {
-            self.links.close_closing();
-        }
+        self.links.close_late(now);
     }
 
     fn poll_action(&mut self) -> Option<Action> {
@@ -310,10 +307,10 @@ impl Machine for Worker {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match self.linger {
-            Some(until) => Some(until).filter(|_| self.links.has_closing()),
-            None if self.is_connected => self.patience,
-            None => Some(self.deadline),
+        match (self.stopped, self.is_connected) {
+            (true, _) => self.links.poll_timeout(),
+            (false, true) => self.patience,
+            (false, false) => Some(self.deadline),
         }
     }
 }

@@ -21,9 +21,9 @@ use core::time::Duration;
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Links, Machine};
 
+use super::line::{self, Due, How, Line};
 use super::peer::{Arrived, Peer, Piece};
 use super::route::address;
-use super::stall::Stall;
 use super::{Fault, HelloError, LINGER, Path, Registry, RouteError, hello};
 use crate::wire::{Hello, Limits, Message, WireError};
 use channel::Channel;
@@ -37,26 +37,17 @@ pub use request::{Answer, CoordinatorEvent, Failure, Reply, Request, SubmitError
 #[derive(Debug)]
 pub struct Coordinator {
     config: CoordinatorConfig,
-    links: Links<Peer, Line>,
+    links: Links<Peer, Line<Role>>,
     registry: Registry,
     /// The path that was found last.
     path: Option<Path>,
     next_request: u64,
     next_snapshot: u64,
     events: VecDeque<CoordinatorEvent>,
-    /// Connections that send their last words, and until when.
-    closing: VecDeque<(Instant, ConnId)>,
     is_over: bool,
     /// The latest time that it was told.
     now: Instant,
     wake: Option<Instant>,
-}
-
-/// A connection.
-#[derive(Debug)]
-struct Line {
-    stall: Stall,
-    role: Role,
 }
 
 #[derive(Debug)]
@@ -67,15 +58,6 @@ enum Role {
     Channel(Channel),
     Transfer(Box<Transfer>),
     Closing,
-}
-
-/// How a connection ends.
-#[derive(Clone, Copy, Debug)]
-enum How {
-    Now,
-    WhenSent,
-    /// It has ended.
-    Gone,
 }
 
 impl Coordinator {
@@ -90,7 +72,6 @@ impl Coordinator {
             next_request: 1,
             next_snapshot: 1 << 63,
             events: VecDeque::new(),
-            closing: VecDeque::new(),
             is_over: false,
             now,
             wake: None,
@@ -171,7 +152,7 @@ impl Coordinator {
     /// Whether it was shut down, and everything is closed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.is_over && self.closing.iter().all(|(_, conn)| self.links.get(*conn).is_none())
+        self.is_over && self.links.closing() == 0
     }
 
     fn role(&mut self, conn: ConnId) -> Option<&mut Role> {
@@ -188,7 +169,7 @@ impl Coordinator {
     }
 
     fn connect(&mut self, host: &str, port: u32, role: Role) -> ConnId {
-        let line = Line { stall: Stall::default(), role };
+        let line = Line::new(role);
         self.links.connect(address(host, port), Duration::ZERO, Peer::new(self.config.limits), line)
     }
 
@@ -251,8 +232,7 @@ impl Coordinator {
             How::Gone => _ = self.links.remove(conn),
             // What can't be sent (yet) is not waited for.
             How::WhenSent if role.is_connected() => {
-                self.links.close_when_sent(conn);
-                self.closing.push_back((self.now + LINGER, conn));
+                self.links.close_when_sent(conn, self.now + LINGER);
             }
             _ => _ = self.links.close(conn),
         }
@@ -280,37 +260,14 @@ impl Coordinator {
 
     /// Ends what is late, and notes when to look again.
     fn look(&mut self) {
-        let now = self.now;
-        let mut wake = None;
-        let mut late = Vec::new();
-        for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
-            let Some((peer, _)) = self.links.get(conn) else { continue };
-            let is_waiting = peer.waiting() > 0;
-            let Some(Line { stall, role }) = self.links.what_mut(conn) else { continue };
-            let (deadline, fault) = role.deadline();
-            if deadline.is_some_and(|at| at <= now) {
-                late.push((conn, fault));
-            } else if stall.is_over(now, is_waiting, self.config.send_timeout) {
-                late.push((conn, Fault::Send));
-            } else {
-                wake = [wake, deadline, stall.until()].into_iter().flatten().min();
-            }
-        }
-        let is_late = !late.is_empty();
+        let (late, next) = line::late(&mut self.links, self.now, self.config.send_timeout);
+        // What ends leads to more.
+        let again = (!late.is_empty()).then_some(self.now);
         for (conn, fault) in late {
             self.end(conn, How::Now, fault);
         }
-        let links = &mut self.links;
-        self.closing.retain(|(until, conn)| {
-            if *until <= now {
-                links.close(*conn);
-            }
-            links.get(*conn).is_some()
-        });
-        let closing = self.closing.front().map(|(until, _)| *until);
-        // What ends leads to more.
-        let again = is_late.then_some(now);
-        self.wake = [wake, closing, again].into_iter().flatten().min();
+        self.links.close_late(self.now);
+        self.wake = [next, self.links.poll_timeout(), again].into_iter().flatten().min();
     }
 }
 
@@ -319,20 +276,19 @@ impl Machine for Coordinator {
 
     fn handle_accepted(&mut self, now: Instant, _listener: usize) -> Option<ConnId> {
         self.tick(now);
-        let theirs = |line: &Line| matches!(line.role, Role::Stranger(..) | Role::Worker);
-        let closing = self.closing.iter().filter(|(_, conn)| self.links.get(*conn).is_some());
-        let all = self.links.iter().filter(|(_, line)| theirs(line)).count() + closing.count();
+        let theirs = |line: &Line<Role>| matches!(line.role, Role::Stranger(..) | Role::Worker);
+        let all = self.links.iter().filter(|(_, line)| theirs(line)).count() + self.links.closing();
         if self.is_over {
             return None;
         }
         if all >= self.config.max_connections {
             // Whoever only connects keeps no worker out.
-            let stranger = |(_, line): &(ConnId, &Line)| matches!(line.role, Role::Stranger(..));
+            let stranger = |(_, line): &(ConnId, &Line<Role>)| matches!(line.role, Role::Stranger(..));
             let (oldest, _) = self.links.iter().find(stranger)?;
             self.end(oldest, How::Now, Fault::Surplus);
         }
         let deadline = self.now + self.config.hello_timeout;
-        let line = Line { stall: Stall::default(), role: Role::Stranger(deadline, None) };
+        let line = Line::new(Role::Stranger(deadline, None));
         // Neither requests nor snapshots come here.
         let limits = Limits { work_bytes: 0, tokens: 0, ..self.config.limits };
         let conn = self.links.accept(Peer::new(limits), line);
@@ -409,7 +365,7 @@ impl Machine for Coordinator {
     fn transmitted(&mut self, conn: ConnId, n: usize) {
         self.links.transmitted(conn, n);
         if let Some(line) = self.links.what_mut(conn) {
-            line.stall.progressed();
+            line.progressed();
         }
         self.pour(conn);
     }
@@ -423,18 +379,20 @@ impl Machine for Coordinator {
     }
 }
 
-impl Role {
-    /// By when something has to happen, and what it means if it does not.
-    const fn deadline(&self) -> (Option<Instant>, Fault) {
-        let answer = if self.is_connected() { Fault::Receive } else { Fault::Unreachable };
-        match self {
-            Self::Stranger(until, _) => (Some(*until), Fault::Silent),
-            Self::Channel(channel) => (channel.deadline, answer),
-            Self::Transfer(transfer) => (transfer.deadline, answer),
-            Self::Worker | Self::Closing => (None, Fault::Ended),
-        }
+impl Due for Role {
+    fn due(&self) -> Option<(Instant, Fault)> {
+        let deadline = match self {
+            Self::Stranger(until, _) => return Some((*until, Fault::Silent)),
+            Self::Channel(channel) => channel.deadline,
+            Self::Transfer(transfer) => transfer.deadline,
+            Self::Worker | Self::Closing => None,
+        };
+        let fault = if self.is_connected() { Fault::Receive } else { Fault::Unreachable };
+        deadline.map(|at| (at, fault))
     }
+}
 
+impl Role {
     const fn is_connected(&self) -> bool {
         match self {
             Self::Channel(channel) => channel.is_connected,

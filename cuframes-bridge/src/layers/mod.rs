@@ -80,6 +80,7 @@
 mod coordinator;
 mod fault;
 mod hello;
+mod line;
 mod peer;
 mod recovery;
 mod route;

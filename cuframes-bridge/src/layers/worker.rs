@@ -27,10 +27,10 @@ use core::time::Duration;
 use cuframes_core::Instant;
 use cuframes_core::streams::{Action, ConnId, Links, Machine};
 
+use super::line::{self, Due, How, Line};
 use super::peer::{Peer, Piece};
 use super::schedule::{Schedule, Trouble};
 use super::session::Sessions;
-use super::stall::Stall;
 use super::{Fault, LINGER};
 use crate::wire::{Message, SnapshotId, WireError};
 use next::Next;
@@ -45,7 +45,7 @@ pub use task::{FinishError, Outcome, Snapshot, Task, TaskId, Wants, WorkerEvent}
 #[derive(Debug)]
 pub struct Worker {
     config: WorkerConfig,
-    links: Links<Peer, Line>,
+    links: Links<Peer, Line<Role>>,
     /// The connection to the coordinator, while it is there or is tried.
     control: Option<ConnId>,
     is_joined: bool,
@@ -55,19 +55,10 @@ pub struct Worker {
     out: BTreeMap<TaskId, Out>,
     next_task: u64,
     events: VecDeque<WorkerEvent>,
-    /// Connections that send their last words, and until when.
-    closing: VecDeque<(Instant, ConnId)>,
     is_over: bool,
     /// The latest time that it was told.
     now: Instant,
     wake: Option<Instant>,
-}
-
-/// A connection.
-#[derive(Debug)]
-struct Line {
-    stall: Stall,
-    role: Role,
 }
 
 #[derive(Debug)]
@@ -99,15 +90,6 @@ enum What {
     },
 }
 
-/// How a connection ends.
-#[derive(Clone, Copy, Debug)]
-enum How {
-    Now,
-    WhenSent,
-    /// It has ended.
-    Gone,
-}
-
 impl Worker {
     /// A worker that begins to connect at `now`.
     #[must_use]
@@ -123,7 +105,6 @@ impl Worker {
             out: BTreeMap::new(),
             next_task: 0,
             events: VecDeque::new(),
-            closing: VecDeque::new(),
             is_over: false,
             now,
             wake: None,
@@ -147,7 +128,7 @@ impl Worker {
     /// Whether it was shut down, and everything is closed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.is_over && self.closing.iter().all(|(_, conn)| self.links.get(*conn).is_none())
+        self.is_over && self.links.closing() == 0
     }
 
     /// Whether it has said who it is to the coordinator, which is still there.
@@ -188,8 +169,7 @@ impl Worker {
             How::Now => _ = self.links.close(conn),
             How::Gone => _ = self.links.remove(conn),
             How::WhenSent => {
-                self.links.close_when_sent(conn);
-                self.closing.push_back((self.now + LINGER, conn));
+                self.links.close_when_sent(conn, self.now + LINGER);
             }
         }
         match role {
@@ -248,41 +228,14 @@ impl Worker {
 
     /// Ends what is late, and notes when to look again.
     fn look(&mut self) {
-        let now = self.now;
-        let mut wake = None;
-        let mut late = Vec::new();
-        for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
-            let Some((peer, _)) = self.links.get(conn) else { continue };
-            // What can't be sent before it is connected does not stall.
-            let is_waiting = peer.waiting() > 0;
-            let Some(Line { stall, role }) = self.links.what_mut(conn) else { continue };
-            let deadline = match role {
-                Role::Next(next) => next.deadline,
-                _ => None,
-            };
-            if let (Role::Next(next), Some(_)) = (&role, deadline.filter(|at| *at <= now)) {
-                late.push((conn, next.late()));
-            } else if stall.is_over(now, is_waiting, self.config.send_timeout) {
-                late.push((conn, Fault::Send));
-            } else {
-                wake = [wake, deadline, stall.until()].into_iter().flatten().min();
-            }
-        }
-        let is_late = !late.is_empty();
+        let (late, next) = line::late(&mut self.links, self.now, self.config.send_timeout);
+        // What ends leads to more.
+        let again = (!late.is_empty()).then_some(self.now);
         for (conn, fault) in late {
             self.end(conn, How::Now, fault);
         }
-        let links = &mut self.links;
-        self.closing.retain(|(until, conn)| {
-            if *until <= now {
-                links.close(*conn);
-            }
-            links.get(*conn).is_some()
-        });
-        let closing = self.closing.front().map(|(until, _)| *until);
-        // What ends leads to more.
-        let again = is_late.then_some(now);
-        self.wake = [wake, closing, again].into_iter().flatten().min();
+        self.links.close_late(self.now);
+        self.wake = [next, self.links.poll_timeout(), again].into_iter().flatten().min();
     }
 }
 
@@ -292,11 +245,10 @@ impl Machine for Worker {
     /// Somebody connected to the data port.
     fn handle_accepted(&mut self, now: Instant, _listener: usize) -> Option<ConnId> {
         self.tick(now);
-        let is_data = |(conn, line): &(ConnId, &Line)| {
+        let is_data = |(conn, line): &(ConnId, &Line<Role>)| {
             matches!(line.role, Role::Upstream(_)) && self.control != Some(*conn)
         };
-        let closing = self.closing.iter().filter(|(_, conn)| self.links.get(*conn).is_some());
-        let all = self.links.iter().filter(is_data).count() + closing.count();
+        let all = self.links.iter().filter(is_data).count() + self.links.closing();
         if self.is_over || all >= self.config.max_connections {
             return None;
         }
@@ -354,11 +306,11 @@ impl Machine for Worker {
 
     fn transmitted(&mut self, conn: ConnId, n: usize) {
         let is_full =
-            |links: &Links<Peer, Line>| links.get(conn).is_some_and(|(peer, _)| peer.waiting() > MAX_WAITING);
+            |links: &Links<Peer, Line<Role>>| links.get(conn).is_some_and(|(peer, _)| peer.waiting() > MAX_WAITING);
         let was_full = is_full(&self.links);
         self.links.transmitted(conn, n);
         if let Some(line) = self.links.what_mut(conn) {
-            line.stall.progressed();
+            line.progressed();
         }
         self.next_transmitted(conn);
         let is_over = self.pour(conn) && !self.is_pouring(conn);
@@ -389,18 +341,23 @@ impl Machine for Worker {
     }
 }
 
-impl Line {
-    fn new(role: Role) -> Self {
-        Self { stall: Stall::default(), role }
+impl Due for Role {
+    fn due(&self) -> Option<(Instant, Fault)> {
+        match self {
+            Self::Next(next) => next.deadline.map(|at| (at, next.late())),
+            _ => None,
+        }
     }
+}
 
+impl Line<Role> {
     /// Bytes that are kept of snapshots to load.
     fn loaded(&self) -> usize {
         if let Role::Upstream(upstream) = &self.role { upstream.loaded() } else { 0 }
     }
 }
 
-fn upstream_of(links: &mut Links<Peer, Line>, conn: ConnId) -> Option<&mut Upstream> {
+fn upstream_of(links: &mut Links<Peer, Line<Role>>, conn: ConnId) -> Option<&mut Upstream> {
     match links.what_mut(conn).map(|line| &mut line.role) {
         Some(Role::Upstream(upstream)) => Some(upstream),
         _ => None,

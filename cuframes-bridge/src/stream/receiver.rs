@@ -32,8 +32,6 @@ pub struct Receiver<S> {
     events: VecDeque<ReceiverEvent<S>>,
     is_over: bool,
     now: Instant,
-    /// Until when the last words may take.
-    linger: Option<Instant>,
 }
 
 impl<S: AsMut<[u8]>> Receiver<S> {
@@ -46,7 +44,6 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             events: VecDeque::new(),
             is_over: false,
             now: Instant::ZERO,
-            linger: None,
         }
     }
 
@@ -139,7 +136,8 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     }
 
     /// Closes every connection; the senders look for the next receiver.
-    pub fn shut_down(&mut self) {
+    pub fn shut_down(&mut self, now: Instant) {
+        self.now = now;
         self.is_over = true;
         for conn in self.links.iter().map(|(conn, _)| conn).collect::<Vec<_>>() {
             self.turn_away(conn, None, None);
@@ -312,10 +310,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         if let Some(word) = word {
             self.links.send(conn, &Message::Error(word.into()));
         }
-        self.links.close_when_sent(conn);
-        if self.links.has_closing() {
-            self.linger = Some(self.now + LINGER);
-        }
+        self.links.close_when_sent(conn, self.now + LINGER);
         self.events.push_back(ReceiverEvent::Left { conn, key, fault, place });
     }
 
@@ -343,9 +338,9 @@ impl<S: AsMut<[u8]>> Machine for Receiver<S> {
         if self.is_over {
             return None;
         }
-        if self.links.iter().count() >= self.config.senders {
+        self.now = now;
+        if self.senders() + self.links.closing() >= self.config.senders {
             // Whoever has not said what it wants makes room, the oldest first: nobody is kept out by connections that say nothing.
-            self.now = now;
             let (silent, _) = self.links.iter().find(|(_, peer)| peer.greeting.is_none())?;
             self.turn_away(silent, Some(LinkFault::NoHello), None);
         }
@@ -379,10 +374,7 @@ impl<S: AsMut<[u8]>> Machine for Receiver<S> {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        if self.linger.is_some_and(|until| until <= now) {
-            self.linger = None;
-            self.links.close_closing();
-        }
+        self.links.close_late(now);
         let due: Vec<_> = self
             .links
             .iter()
@@ -443,8 +435,8 @@ impl<S: AsMut<[u8]>> Machine for Receiver<S> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let linger = self.linger.filter(|_| self.links.has_closing());
-        self.links.iter().filter_map(|(_, peer)| self.deadline(peer)).map(|(at, _)| at).chain(linger).min()
+        let due = self.links.iter().filter_map(|(_, peer)| self.deadline(peer)).map(|(at, _)| at);
+        due.chain(self.links.poll_timeout()).min()
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! For those who write a machine: it gives out the numbers, and queues the actions.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use core::mem;
 use core::time::Duration;
 
 use super::{Action, ConnId};
+use crate::Instant;
 
 /// What is spoken on one connection: bytes in, messages out, and the other way round.
 pub trait Link {
@@ -42,6 +43,8 @@ pub trait Link {
 pub struct Links<L, T> {
     next: u64,
     all: BTreeMap<ConnId, Entry<L, T>>,
+    /// Those that are closed as soon as everything is sent, and by then at the latest.
+    closing: BTreeSet<(Instant, ConnId)>,
     actions: VecDeque<Action>,
 }
 
@@ -51,13 +54,13 @@ struct Entry<L, T> {
     what: T,
     /// An [`Action::Transmit`] is on its way already.
     is_announced: bool,
-    /// It is to be closed as soon as everything is sent; nothing is read any more.
-    is_closing: bool,
+    /// It is closed as soon as everything is sent, and by then at the latest; nothing is read any more.
+    closing: Option<Instant>,
 }
 
 impl<L, T> Default for Links<L, T> {
     fn default() -> Self {
-        Self { next: 0, all: BTreeMap::new(), actions: VecDeque::new() }
+        Self { next: 0, all: BTreeMap::new(), closing: BTreeSet::new(), actions: VecDeque::new() }
     }
 }
 
@@ -92,7 +95,7 @@ impl<L: Link, T> Links<L, T> {
     /// # Errors
     /// If the connection can't go on.
     pub fn receive(&mut self, conn: ConnId, bytes: &mut &[u8]) -> Result<Option<L::Message>, L::Error> {
-        let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) else {
+        let Some(entry) = self.all.get_mut(&conn).filter(|entry| entry.closing.is_none()) else {
             *bytes = &[];
             return Ok(None);
         };
@@ -103,7 +106,7 @@ impl<L: Link, T> Links<L, T> {
 
     /// Queues a message, unless the connection is about to be closed.
     pub fn send(&mut self, conn: ConnId, message: &L::Sent) {
-        if let Some(entry) = self.all.get_mut(&conn).filter(|entry| !entry.is_closing) {
+        if let Some(entry) = self.all.get_mut(&conn).filter(|entry| entry.closing.is_none()) {
             entry.link.send(message);
             self.announce(conn);
         }
@@ -116,19 +119,24 @@ impl<L: Link, T> Links<L, T> {
         Some(what)
     }
 
-    /// Closes a connection when everything is sent.
-    pub fn close_when_sent(&mut self, conn: ConnId) {
-        if let Some(entry) = self.all.get_mut(&conn) {
-            entry.is_closing = true;
-            if entry.link.poll_transmit().is_none() || !entry.link.is_open() {
-                self.close(conn);
-            }
+    /// Closes a connection when everything is sent, or [at that time](Self::close_late). The first one that was said counts.
+    pub fn close_when_sent(&mut self, conn: ConnId, until: Instant) {
+        let Some(entry) = self.all.get_mut(&conn) else { return };
+        if entry.link.poll_transmit().is_none() || !entry.link.is_open() {
+            self.close(conn);
+        } else if entry.closing.is_none() {
+            entry.closing = Some(until);
+            self.closing.insert((until, conn));
         }
     }
 
     /// It is closed already.
     pub fn remove(&mut self, conn: ConnId) -> Option<T> {
-        self.all.remove(&conn).map(|entry| entry.what)
+        let Entry { what, closing, .. } = self.all.remove(&conn)?;
+        if let Some(until) = closing {
+            self.closing.remove(&(until, conn));
+        }
+        Some(what)
     }
 
     /// One of them, with what it is.
@@ -149,24 +157,26 @@ impl<L: Link, T> Links<L, T> {
 
     /// The connections that are not about to be closed, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
-        self.all.iter().filter(|(_, entry)| !entry.is_closing).map(|(conn, entry)| (*conn, &entry.what))
+        self.all.iter().filter(|(_, entry)| entry.closing.is_none()).map(|(conn, entry)| (*conn, &entry.what))
     }
 
-    /// The connections that wait until everything is sent are not waited for any longer.
-    pub fn close_closing(&mut self) {
-        let actions = &mut self.actions;
-        self.all.retain(|conn, entry| {
-            if entry.is_closing {
-                actions.push_back(Action::Close(*conn));
-            }
-            !entry.is_closing
-        });
-    }
-
-    /// Whether there are any that wait until everything is sent.
+    /// How many are about to be closed.
     #[must_use]
-    pub fn has_closing(&self) -> bool {
-        self.all.values().any(|entry| entry.is_closing)
+    pub fn closing(&self) -> usize {
+        self.closing.len()
+    }
+
+    /// Closes those that have had their time to be sent everything.
+    pub fn close_late(&mut self, now: Instant) {
+        while let Some((_, conn)) = self.closing.first().copied().filter(|(until, _)| *until <= now) {
+            self.close(conn);
+        }
+    }
+
+    /// When the next one is [late](Self::close_late).
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.closing.first().map(|(until, _)| *until)
     }
 
     /// For [`Machine::poll_action`](super::Machine::poll_action).
@@ -190,7 +200,7 @@ impl<L: Link, T> Links<L, T> {
     pub fn transmitted(&mut self, conn: ConnId, n: usize) {
         let Some(entry) = self.all.get_mut(&conn) else { return };
         entry.link.transmitted(n);
-        if entry.is_closing && entry.link.poll_transmit().is_none() {
+        if entry.closing.is_some() && entry.link.poll_transmit().is_none() {
             self.close(conn);
         }
     }
@@ -198,7 +208,7 @@ impl<L: Link, T> Links<L, T> {
     fn add(&mut self, link: L, what: T) -> ConnId {
         let conn = ConnId::new(self.next);
         self.next += 1;
-        self.all.insert(conn, Entry { link, what, is_announced: false, is_closing: false });
+        self.all.insert(conn, Entry { link, what, is_announced: false, closing: None });
         conn
     }
 

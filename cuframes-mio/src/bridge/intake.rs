@@ -62,7 +62,7 @@ impl<C: Carrier> Intake<C> {
     /// Ends all streams, and closes every connection; the senders look for the next receiver. Blocks for as long as subscribers
     /// have their streams open, a second at most.
     pub fn shut_down(&mut self, now: Instant) {
-        self.driver.command(now, Receiver::shut_down);
+        self.driver.command(now, |receiver| receiver.shut_down(now));
         self.pump(now);
         self.streams.end_all();
     }
