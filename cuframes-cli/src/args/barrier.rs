@@ -41,7 +41,7 @@ pub(crate) struct BarrierWaitArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct BarrierJoinArgs {
-    #[arg(value_name = "ADDR", default_value = DEFAULT_ADDRESS, value_parser = address, help = ADDRESS_HELP)]
+    #[arg(value_name = "ADDR", default_value = DEFAULT_ADDRESS, value_parser = peer_address, help = ADDRESS_HELP)]
     pub(crate) endpoint: Endpoint,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
@@ -108,7 +108,7 @@ pub(crate) struct TogetherArgs {
     #[arg(
         long = "barrier",
         value_name = "ADDR",
-        value_parser = address,
+        value_parser = peer_address,
         requires = "index",
         conflicts_with = "reconnect",
         help = SUBSCRIBE_HELP,
@@ -172,6 +172,14 @@ pub(super) fn address(text: &str) -> Result<Endpoint, String> {
     resolved.map_err(|error| error.to_string())
 }
 
+/// The [`address`] of somebody who listens there already.
+pub(super) fn peer_address(text: &str) -> Result<Endpoint, String> {
+    match address(text)? {
+        Endpoint::Tcp(address) if address.port() == 0 => Err("use the port that the other side says, not 0".into()),
+        endpoint => Ok(endpoint),
+    }
+}
+
 const DEFAULT_ADDRESS: &str = "tcp://127.0.0.1:5555";
 const ADDRESS_HELP: &str = "Where they meet: HOST:PORT, ipc://PATH, or a port of 127.0.0.1";
 const PUBLISH_HELP: &str = "Publish the first frame only when as many participants as --expect says have joined here: \
@@ -216,6 +224,9 @@ mod tests {
         assert_eq!(address("[::1]:5555").unwrap().to_string(), "tcp://[::1]:5555");
         assert_eq!(address("ipc:///tmp/start").unwrap().to_string(), "ipc:///tmp/start");
         assert!(address("70000").unwrap_err().contains("0 to 65535"));
+        assert!(address("0").is_ok());
+        assert!(["0", "127.0.0.1:0", "tcp://[::1]:0"].iter().all(|text| peer_address(text).is_err()));
+        assert_eq!(peer_address("5555"), address("5555"));
         for text in ["", "nowhere", "127.0.0.1:", "127.0.0.1:70000", "http://127.0.0.1:80"] {
             assert!(address(text).unwrap_err().contains("tcp://HOST:PORT"), "{text}");
         }

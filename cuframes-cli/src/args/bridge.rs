@@ -7,7 +7,7 @@ use cuframes_core::{Key, Policy, RingSize};
 use cuframes_mio::bridge::Transport;
 use cuframes_mio::net::Endpoint;
 
-use super::barrier::address;
+use super::barrier::{address, peer_address};
 use super::{BackendArgs, Stream, one_of, ring_size, seconds, some_seconds};
 
 #[derive(Args, Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum BridgeEnd {
 pub(crate) struct BridgeSendArgs {
     /// Name of the stream
     pub(crate) key: Key,
-    #[arg(long, value_name = "ADDR", value_parser = address, help = TO_HELP)]
+    #[arg(long, value_name = "ADDR", value_parser = peer_address, help = TO_HELP)]
     pub(crate) to: Endpoint,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -72,7 +72,7 @@ pub(crate) struct BridgeRecvArgs {
     #[arg(long)]
     pub(crate) key: Option<Key>,
     /// What comes before the name of each stream here [default: nothing]
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, value_parser = prefix)]
     pub(crate) prefix: String,
     /// Frames in each ring, 1 to 16 [default: as many as at the sender]
     #[arg(long = "ring", value_name = "N", value_parser = ring_size)]
@@ -173,7 +173,13 @@ fn bytes(text: &str) -> Result<u64, String> {
         },
     };
     let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    number.ok_or_else(|| "use a number of bytes such as 500000, 64M or 2G".into())
+    number.filter(|number| *number > 0).ok_or_else(|| "use a number of bytes such as 500000, 64M or 2G".into())
+}
+
+/// What may come before the name of a stream.
+fn prefix(text: &str) -> Result<String, String> {
+    let name = format!("{text}0").parse::<Key>();
+    name.map(|_| text.to_owned()).map_err(|error| format!("no stream can be called so: {error}"))
 }
 
 /// The largest number that fits beside the bit that marks a request.
@@ -239,9 +245,15 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_can_begin_the_name_of_a_stream() {
+        assert_eq!(["", "far-", "far_2"].map(|text| prefix(text).unwrap()), ["", "far-", "far_2"]);
+        assert!(["far/", "far ", &"x".repeat(Key::MAX_LEN)].iter().all(|text| prefix(text).is_err()));
+    }
+
+    #[test]
     fn bytes_have_short_names_for_large_numbers() {
-        assert_eq!(["0", "1000", "4k", "64M", "2G"].map(bytes), [0, 1000, 4096, 64 << 20, 2 << 30].map(Ok));
-        for text in ["", "G", "1.5G", "-1", "2T", "99999999999G"] {
+        assert_eq!(["1", "1000", "4k", "64M", "2G"].map(bytes), [1, 1000, 4096, 64 << 20, 2 << 30].map(Ok));
+        for text in ["", "0", "G", "0G", "1.5G", "-1", "2T", "99999999999G"] {
             assert!(bytes(text).is_err(), "{text}");
         }
     }

@@ -10,7 +10,7 @@ use cuframes_core::Key;
 use cuframes_mio::dispatch::{Fit, Roi, Version, WhenFull};
 use cuframes_mio::net::Endpoint;
 
-use super::barrier::address;
+use super::barrier::{address, peer_address};
 use super::{BackendArgs, seconds};
 
 #[derive(Args, Debug)]
@@ -101,7 +101,7 @@ pub(crate) struct GridArgs {
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |backend| backend.default_value("auto")))]
 pub(crate) struct WorkArgs {
-    #[arg(long = "connect", value_name = "ADDR", value_parser = address, help = CONNECT_HELP)]
+    #[arg(long = "connect", value_name = "ADDR", value_parser = peer_address, help = CONNECT_HELP)]
     pub(crate) endpoint: Option<Endpoint>,
     /// Name of the task [default: as DAISY_CONTEXT says; frames with --stream]
     #[arg(long, value_name = "NAME", requires = "endpoint")]
