@@ -56,26 +56,37 @@ fn fetch(
     signals: &Signals,
 ) -> Result<Option<(FrameInfo, Vec<u8>)>, Failure> {
     let start = Instant::now();
+    let which = seq.map_or_else(|| "the newest frame".into(), |seq| format!("frame {seq}"));
+    // Its sender is there; and why somebody else is not there any more.
+    let (mut is_asked, mut trouble) = (false, None);
     while !signals.raised() {
         match receiver.next_event(Some(REFRESH)).map_err(loop_failed)? {
             Some(IntakeEvent::Joined { .. }) => {
-                receiver.fetch(key, seq).map_err(loop_failed)?;
+                is_asked = receiver.fetch(key, seq).map_err(loop_failed)?;
             }
+            Some(IntakeEvent::Left { fault: Some(fault), .. }) => trouble = Some(fault),
             Some(IntakeEvent::Fetched { info, bytes, .. }) => return Ok(Some((info, bytes))),
             Some(IntakeEvent::NotFetched { why, .. }) => {
                 receiver.shut_down().map_err(loop_failed)?;
-                let which = seq.map_or_else(|| "the newest frame".into(), |seq| format!("frame {seq}"));
                 return Err(failed!("stream {key}: {which} does not come: {why}; nothing was written"));
             }
             _ => {}
         }
         if start.elapsed() >= args.wait {
-            return Err(failed!(
-                "stream {key}: no sender of it has come to {} within {:?}; start cuframes bridge send {key} --on-demand there, or \
-                 raise --wait",
-                receiver.endpoint(),
-                args.wait
-            ));
+            let (endpoint, wait) = (receiver.endpoint(), args.wait);
+            return Err(match trouble {
+                _ if is_asked => failed!(
+                    "stream {key}: {which} has not come from its sender within {wait:?}; nothing was written; raise --wait"
+                ),
+                Some(fault) => failed!(
+                    "stream {key}: no sender of it has come to {endpoint} within {wait:?}; somebody did, but {fault}; start cuframes \
+                     bridge send {key} --on-demand there"
+                ),
+                None => failed!(
+                    "stream {key}: no sender of it has come to {endpoint} within {wait:?}; start cuframes bridge send {key} \
+                     --on-demand there, or raise --wait"
+                ),
+            });
         }
     }
     Ok(None)

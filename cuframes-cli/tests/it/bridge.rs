@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::errors::{FAILED, one_line};
-use crate::stage::{Ended, Process, Stage, strict, wait_until};
+use crate::stage::{Process, Stage, strict, wait_until};
 use crate::terminal::Tmux;
 
 /// A receiver that publishes under `far-KEY`, and where it listens.
@@ -63,21 +63,21 @@ fn send(stage: &Stage, far: &Far, options: &str) -> Process {
     stage.start(&format!("bridge send KEY --to {} --wait 120 --json {options}", far.address))
 }
 
-fn publish(stage: &Stage, options: &str) -> Process {
+pub(crate) fn publish(stage: &Stage, options: &str) -> Process {
     let publisher = stage.start(&format!("publish KEY --pattern seq {options}"));
     stage.wait_for_socket();
     publisher
 }
 
 /// Ends a publisher, and answers how many frames it has published.
-fn stop(publisher: Process) -> u64 {
+pub(crate) fn stop(publisher: Process) -> u64 {
     publisher.signal(Signal::TERM);
     let ended = publisher.end().succeeded();
     let words = ended.stdout.split(' ').nth(1).and_then(|count| count.parse().ok());
     words.unwrap_or_else(|| panic!("{ended:?}"))
 }
 
-fn number(report: &Value, field: &str) -> u64 {
+pub(crate) fn number(report: &Value, field: &str) -> u64 {
     report[field].as_u64().unwrap_or_else(|| panic!("{field}: {report}"))
 }
 
@@ -190,47 +190,6 @@ fn a_strict_link_that_is_too_slow_holds_the_publisher_up() {
 }
 
 #[test]
-fn one_frame_is_fetched_when_it_is_asked_for() {
-    let stage = Stage::new();
-    let publisher = publish(&stage, "--size 320x240 --format gray8 --fps 20");
-    let sender = stage.start("bridge send KEY --to ipc://DIR/link --on-demand --json");
-    let fetch = |what: &str, file: &str| -> Ended {
-        stage.run(&format!(
-            "bridge recv --listen ipc://DIR/link --key KEY --fetch {what} --output DIR/{file} --json --wait 120"
-        ))
-    };
-    let mut told = Value::Null;
-    wait_until("a frame", || {
-        // There may be none yet.
-        let ended = fetch("newest", "frame");
-        told = if ended.status.success() { ended.json() } else { Value::Null };
-        told.is_object()
-    });
-    let bytes = fs::read(stage.path("frame")).unwrap();
-    assert_eq!(
-        (&told["format"], &told["width"], &told["bytes"]),
-        (&"gray8".into(), &320.into(), &bytes.len().into())
-    );
-    let seq = number(&told, "seq");
-    assert!(bytes.chunks(8).all(|word| word == &seq.to_le_bytes()[..word.len()]), "frame {seq}");
-
-    fetch("newest", "frame.png").succeeded();
-    assert!(fs::read(stage.path("frame.png")).unwrap().starts_with(b"\x89PNG"));
-
-    let missing = fetch("999999999", "missing");
-    assert_eq!(missing.code(), Some(FAILED));
-    assert!(missing.stderr.contains("frame 999999999 is not there"), "{missing:?}");
-    assert!(!stage.path("missing").exists());
-    stop(publisher);
-    let sent = sender.end().succeeded().json();
-    assert!(number(&sent, "fetched") >= 2 && sent["sent"] == 0, "{sent}");
-    let nobody = stage
-        .run("bridge recv --listen ipc://DIR/link --key KEY --fetch newest --output DIR/none --wait 0.1");
-    assert_eq!(nobody.code(), Some(FAILED));
-    assert!(nobody.stderr.contains("no sender of it has come"), "{nobody:?}");
-}
-
-#[test]
 fn a_stream_that_is_not_wanted_is_refused_and_the_sender_says_so() {
     let stage = Stage::new();
     let far = Far::start(&stage, "far", "--key other --json");
@@ -244,7 +203,10 @@ fn a_stream_that_is_not_wanted_is_refused_and_the_sender_says_so() {
     let small = Far::start(&stage, "small", "--memory 10K --json");
     let sender = send(&stage, &small, "--frames 3").end();
     assert_eq!(sender.code(), Some(FAILED));
-    assert!(sender.stderr.contains("of 10240 that may be used"), "{sender:?}");
+    // Each of its frames is, and both ends say why, once.
+    let says = |text: &str, words: &str| text.matches(words).count();
+    assert_eq!(says(&sender.stderr, "of 10240 that may be used"), 1, "{sender:?}");
+    assert_eq!(says(&small.told(), "can't be published"), 1, "{}", small.told());
     assert_eq!(sender.json()["refused"], 3);
     stop(publisher);
     far.stop();

@@ -19,6 +19,7 @@ mod doctor;
 mod ends;
 mod errors;
 mod exporter;
+mod fetch;
 mod hangs;
 mod look;
 mod players;
