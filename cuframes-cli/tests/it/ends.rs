@@ -46,20 +46,25 @@ fn a_signal_ends_a_publisher_and_its_subscribers_and_leaves_nothing_behind() {
 #[test]
 fn a_signal_ends_a_publisher_that_waits_for_a_subscriber_to_go_on() {
     let stage = Stage::new();
-    let publisher = stage.start(
-        "publish KEY --pattern seq --size 64x32 --fps 0 --ring 2 --policy strict-wait --patience 100000 --wait-for 1 \
-         --wait-timeout 100",
-    );
-    stage.wait_for_socket();
-    let holder = stage.start("subscribe KEY --mode strict --delay 100000000 --y4m DIR/out.y4m --timeout 120");
-    // What the holder has in hand, and one more.
-    wait_until("the second frame", || {
-        stage.run("inspect KEY --json").json()["newest"].as_u64().is_some_and(|newest| newest >= 2)
-    });
-    publisher.signal(Signal::INT);
-    assert!(publisher.end().succeeded().stdout.contains("stopped by a signal"));
-    holder.signal(Signal::KILL);
-    let _ = holder.end();
+    let publisher = stage.start(&format!("publish KEY --pattern seq --size 64x32 --frames 4 {}", strict(1)));
+    stage.run("record KEY DIR/in.mkv --timeout 120").succeeded();
+    publisher.end().succeeded();
+    for line in ["publish KEY --pattern seq --size 64x32", "replay DIR/in.mkv KEY --loop"] {
+        let publisher = stage.start(&format!(
+            "{line} --fps 0 --ring 2 --policy strict-wait --patience 100000 --wait-for 1 --wait-timeout 100"
+        ));
+        stage.wait_for_socket();
+        let holder =
+            stage.start("subscribe KEY --mode strict --delay 100000000 --y4m DIR/out.y4m --timeout 120");
+        // What the holder has in hand, and one more.
+        wait_until("the second frame", || {
+            stage.run("inspect KEY --json").json()["newest"].as_u64().is_some_and(|newest| newest >= 2)
+        });
+        publisher.signal(Signal::INT);
+        assert!(publisher.end().succeeded().stdout.contains("stopped by a signal"), "{line}");
+        holder.signal(Signal::KILL);
+        let _ = holder.end();
+    }
 }
 
 #[test]
