@@ -22,6 +22,7 @@
     reason = "a test kit stops the test that misuses it"
 )]
 
+#[cfg(not(loom))]
 pub mod chaos;
 pub mod conformance;
 pub mod fickle;
