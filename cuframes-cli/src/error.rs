@@ -35,7 +35,7 @@ pub(crate) struct OneLine<'a>(pub(crate) &'a str);
 impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c.is_control() || turns_text(c) {
+            if is_unfit(c) {
                 write!(f, "{}", c.escape_default())?;
             } else {
                 write!(f, "{c}")?;
@@ -45,9 +45,14 @@ impl fmt::Display for OneLine<'_> {
     }
 }
 
-/// Whether a character ends a line, or lets others appear in another order.
-const fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+/// A text with such characters replaced, where it has to keep its length.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if is_unfit(c) { '?' } else { c }).collect()
+}
+
+/// Whether a character is not for terminals: it controls them, ends a line, or lets others appear in another order.
+fn is_unfit(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Shorthand for a [`Failure::Failed`] with a formatted text.
@@ -62,5 +67,6 @@ mod tests {
     fn a_failure_is_one_line_whatever_its_cause_contains() {
         assert_eq!(failed!("{}: gone", "a\nb\u{1b}[2J").to_string(), r"a\nb\u{1b}[2J: gone");
         assert_eq!(failed!("{}", "\u{202e}txt\u{2028}").to_string(), r"\u{202e}txt\u{2028}");
+        assert_eq!(super::printable("\u{202e}t\u{1b}ä\u{2028}"), "?t?ä?");
     }
 }

@@ -1,7 +1,7 @@
 //! [`Hop`]: a stream's way to another host or from it, as the process that moves its frames tells `top`.
 //!
-//! Once a second each bridge writes a small file into the run directory of its stream, `KEY.bridge-PID.json`, for its own user and
-//! root, and removes it at the end. A reader never sees half of one: it is written under another name first. Nobody is bound to
+//! Once a second each bridge writes a small file into the run directory of its stream, `KEY.bridge-PID-NAMESPACE.json`, for its own
+//! user and root, and removes it at the end; the namespace is that of the pid, for containers share directories. A reader never sees half of one: it is written under another name first. Nobody is bound to
 //! what is in it, and a process that was killed leaves it behind; so what is too old counts for nothing, or is of a process that is
 //! gone, or of a user who has no business there.
 
@@ -19,6 +19,7 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
+use crate::error::printable;
 use crate::output;
 use crate::stats::{fps, human};
 
@@ -59,7 +60,7 @@ impl Hop {
             Direction::Send => "->",
             Direction::Recv => "<-",
         };
-        let peer: String = peer.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let peer = printable(peer);
         let rate = if *is_connected { format!("{fps:.1}/s") } else { "not connected".into() };
         let mut line = format!("{arrow} {peer}  {rate}");
         for (name, ns) in [("before", before_ns), ("wire", wire_ns), ("publish", publish_ns)] {
@@ -98,6 +99,8 @@ pub(crate) struct Teller {
     sum: Times,
     frames: u64,
     fps: f64,
+    /// Nothing is told until a frame comes.
+    is_resting: bool,
     file: Option<HopFile>,
 }
 
@@ -112,12 +115,14 @@ impl Teller {
             sum: Times::default(),
             frames: 0,
             fps: 0.0,
+            is_resting: false,
             file: None,
         }
     }
 
     /// A frame has arrived.
     pub(crate) fn frame(&mut self, times: Times) {
+        self.is_resting = false;
         self.frames += 1;
         self.known += u64::from(times.before_ns != 0);
         self.sum.before_ns = self.sum.before_ns.saturating_add(times.before_ns);
@@ -130,9 +135,9 @@ impl Teller {
         self.fps
     }
 
-    /// The stream is not there any more: there is nothing to tell until it is again.
+    /// The stream is not there any more: there is nothing to tell until it is again. Somebody else may publish it meanwhile.
     pub(crate) fn rest(&mut self) {
-        self.file = None;
+        (self.is_resting, self.file) = (true, None);
     }
 
     /// Tells, if it is time for that. `key` is the name of the stream here.
@@ -144,7 +149,7 @@ impl Teller {
         (is_connected, dropped): (bool, u64),
     ) {
         let elapsed = now.saturating_duration_since(self.since);
-        if elapsed < PERIOD {
+        if self.is_resting || elapsed < PERIOD {
             return;
         }
         let new = self.frames - self.earlier;
@@ -185,7 +190,7 @@ impl HopFile {
     /// In the directory in which the stream is; `None` if it is in none.
     fn find(key: &Key, run_dir: Option<&Path>) -> Option<Self> {
         let socket = Observer::new(run_dir).stream(key)?.socket?;
-        Some(Self { path: socket.with_file_name(format!("{key}{MARK}{}{END}", process::id())) })
+        Some(Self { path: socket.with_file_name(file_name(key, process::id(), &pid_namespace())) })
     }
 
     fn write(&self, hop: &Hop) -> io::Result<()> {
@@ -251,13 +256,19 @@ pub(crate) fn leftovers<'a>(dirs: impl Iterator<Item = &'a Path>) -> Vec<(Key, P
     dirs.filter(is_ours).flat_map(files).filter(|(_, path)| is_left(path)).collect()
 }
 
+/// The namespace is said as `pid:[4026531836]`.
+fn file_name(key: &Key, pid: u32, namespace: &str) -> String {
+    let namespace: String = namespace.chars().filter(char::is_ascii_digit).collect();
+    format!("{key}{MARK}{pid}-{namespace}{END}")
+}
+
 /// What has the name of a hop's file, or is on the way to it.
 fn files(dir: &Path) -> Vec<(Key, PathBuf)> {
     let key = |path: &Path| {
         let (key, rest) = path.file_name()?.to_str()?.split_once(MARK)?;
-        let pid = rest.strip_suffix(PART).unwrap_or(rest).strip_suffix(END)?;
+        let (pid, namespace) = rest.strip_suffix(PART).unwrap_or(rest).strip_suffix(END)?.split_once('-')?;
         pid.parse::<u32>().ok()?;
-        key.parse().ok()
+        namespace.chars().all(|c| c.is_ascii_digit()).then(|| key.parse().ok())?
     };
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<_> = entries.filter_map(|path| Some((key(&path)?, path))).collect();
@@ -328,15 +339,50 @@ mod tests {
             "-> tcp://10.0.0.2:7447  60.0/s  before 1.2 ms  wire 4.1 ms  publish 100 µs  dropped 3"
         );
         let far = Hop { direction: Direction::Recv, is_connected: false, before_ns: None, ..hop() };
-        let far = Hop { wire_ns: None, publish_ns: None, peer: "a\u{1b}[2J".into(), ..far };
-        assert_eq!(far.line(), "<- a?[2J  not connected  dropped 3");
+        let far = Hop { wire_ns: None, publish_ns: None, peer: "a\u{1b}[2J\u{202e}".into(), ..far };
+        assert_eq!(far.line(), "<- a?[2J?  not connected  dropped 3");
+    }
+
+    #[test]
+    fn containers_that_share_a_directory_have_files_of_their_own() {
+        let cam0: Key = "cam0".parse().unwrap();
+        let names =
+            ["pid:[4026531836]", "pid:[4026532201]", ""].map(|namespace| file_name(&cam0, 1, namespace));
+        assert_eq!(
+            names,
+            ["cam0.bridge-1-4026531836.json", "cam0.bridge-1-4026532201.json", "cam0.bridge-1-.json"]
+        );
+        let dir = tempfile::tempdir().unwrap();
+        for name in &names {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert!(files(dir.path()).iter().map(|(key, _)| key).eq([&cam0; 3]));
+    }
+
+    #[test]
+    fn who_rests_tells_nothing_until_a_frame_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let cam0: Key = "cam0".parse().unwrap();
+        let mut teller = Teller::new(Direction::Recv, "tcp://127.0.0.1:7447".into());
+        let mut now = teller.since;
+        let mut told = |teller: &mut Teller| {
+            now += PERIOD;
+            teller.tell(now, &cam0, Some(dir.path()), (true, 0));
+            teller.since == now
+        };
+        assert!(told(&mut teller));
+        teller.rest();
+        assert!(!told(&mut teller));
+        teller.frame(Times::default());
+        assert!(told(&mut teller));
     }
 
     #[test]
     fn a_file_is_read_while_its_process_lives_and_is_left_over_when_it_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let left = || leftovers([dir.path()].into_iter()).into_iter().map(|(key, _)| key.to_string());
-        let file = |pid: u32| HopFile { path: dir.path().join(format!("cam0.bridge-{pid}.json")) };
+        let cam0 = "cam0".parse().unwrap();
+        let file = |pid: u32| HopFile { path: dir.path().join(file_name(&cam0, pid, "pid:[4026531836]")) };
         let own = file(process::id());
         own.write(&hop()).unwrap();
         assert_eq!(read(&own.path).unwrap().0, hop());
@@ -346,10 +392,10 @@ mod tests {
         dead.write(&Hop { pid: u32::MAX, ..hop() }).unwrap();
         assert_eq!(left().collect::<Vec<_>>(), ["cam0"]);
         // What is malformed is no hop, and is left over when it is old.
-        fs::write(dir.path().join("cam1.bridge-7.json"), "{}").unwrap();
-        fs::write(dir.path().join("cam1.bridge-x.json"), "{}").unwrap();
+        fs::write(dir.path().join("cam1.bridge-7-1.json"), "{}").unwrap();
+        fs::write(dir.path().join("cam1.bridge-x-1.json"), "{}").unwrap();
         assert_eq!(left().count(), 1);
-        let old = File::options().write(true).open(dir.path().join("cam1.bridge-7.json")).unwrap();
+        let old = File::options().write(true).open(dir.path().join("cam1.bridge-7-1.json")).unwrap();
         old.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
         assert_eq!(left().collect::<Vec<_>>(), ["cam0", "cam1"]);
         drop((own, dead));

@@ -356,11 +356,12 @@ fn top_shows_the_ways_of_a_stream_and_nothing_is_left_of_them() {
         tmux.ended(0, "");
     }
     // Neither a dead process nor a stranger's words count.
-    fs::write(stage.run_dir().join(format!("{key}.bridge-1.json")), "[]").unwrap();
+    fs::write(stage.run_dir().join(format!("{key}.bridge-1-1.json")), "[]").unwrap();
     sender.signal(Signal::KILL);
     sender.end();
     assert_eq!(hops(&stage, &key).len(), 0);
-    let file = stage.run_dir().join(format!("{key}.bridge-{}.json", near["pid"]));
+    let namespace = near["pid_namespace"].as_str().unwrap().replace(|c: char| !c.is_ascii_digit(), "");
+    let file = stage.run_dir().join(format!("{key}.bridge-{}-{namespace}.json", near["pid"]));
     assert!(file.exists());
     stage.run("gc KEY --dry-run").succeeded();
     assert!(file.exists());
