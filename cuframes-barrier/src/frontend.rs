@@ -57,9 +57,7 @@ struct Peer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Waiting,
-    Over {
-        failed: bool,
-    },
+    Over { failed: bool },
 }
 
 impl Frontend {

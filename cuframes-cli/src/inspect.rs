@@ -69,7 +69,7 @@ struct Subscriber {
     pid: u64,
     name: String,
     last_seen: u64,
-    lag: u64,
+    lag: Option<u64>,
     leases: usize,
     last_ack_age_s: Option<f64>,
     is_parked: bool,
@@ -86,7 +86,7 @@ pub(crate) fn run(
     let observer = Observer::new(run_dir);
     let look = || {
         let sighting = observer.stream(&args.key);
-        sighting.map(|sighting| Look { at: Instant::now(), sighting })
+        sighting.map(|sighting| Look::new(None, Instant::now(), sighting))
     };
     let Some(earlier) = look() else { return Err(nothing(&args.key, &observer)) };
     signals.wait(WINDOW);
@@ -306,7 +306,7 @@ fn subscriber_table(subscribers: &[Subscriber]) -> String {
             subscriber.pid.to_string(),
             subscriber.name.clone(),
             subscriber.last_seen.to_string(),
-            subscriber.lag.to_string(),
+            subscriber.lag.map_or_else(|| "-".into(), |lag| lag.to_string()),
             subscriber.leases.to_string(),
             millis(subscriber.last_ack_age_s),
             if subscriber.is_parked { "yes" } else { "no" }.to_string(),

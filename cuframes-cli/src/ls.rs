@@ -32,7 +32,7 @@ pub(crate) fn run(
     let look = || {
         let (sightings, troubles) = observer.streams();
         let at = Instant::now();
-        (sightings.into_iter().map(|sighting| Look { at, sighting }).collect::<Vec<_>>(), troubles)
+        (sightings.into_iter().map(|sighting| Look::new(None, at, sighting)).collect::<Vec<_>>(), troubles)
     };
     let (earlier, _) = look();
     if !earlier.is_empty() {

@@ -58,6 +58,8 @@ pub(crate) struct Stream {
     pub(crate) lag: u64,
     /// Of all subscribers.
     pub(crate) leases: usize,
+    /// Slots that somebody holds.
+    pub(crate) leased_slots: usize,
     pub(crate) lost: u64,
     pub(crate) latency_s: Option<f64>,
     pub(crate) subscribers_seen: Vec<Subscriber>,
@@ -74,7 +76,8 @@ pub(crate) struct Subscriber {
     pub(crate) bit: u8,
     pub(crate) name: String,
     pub(crate) pid: u64,
-    pub(crate) lag: u64,
+    /// `None` if it has acknowledged nothing; then nothing is known to be lost, either.
+    pub(crate) lag: Option<u64>,
     pub(crate) leases: usize,
     pub(crate) lost: u64,
     pub(crate) latency_s: Option<f64>,
@@ -89,8 +92,8 @@ impl Model {
         self.streams.clear();
         for sighting in sightings {
             let key = sighting.key.clone();
-            let look = Look { at, sighting };
             let past = before.remove(&key);
+            let look = Look::new(past.as_ref().map(|past| &past.look), at, sighting);
             let facts = Facts::of(past.as_ref().map(|past| &past.look), &look);
             let (mut rates, earlier) = past.map(|past| (past.rates, past.lost)).unwrap_or_default();
             rates.extend(facts.fps);
@@ -102,8 +105,9 @@ impl Model {
                 Err(_) => Default::default(),
             };
             self.streams.push(Stream {
-                lag: subscribers.iter().map(|subscriber| subscriber.lag).max().unwrap_or(0),
+                lag: subscribers.iter().filter_map(|subscriber| subscriber.lag).max().unwrap_or(0),
                 leases: subscribers.iter().map(|subscriber| subscriber.leases).sum(),
+                leased_slots: look.sighting.snapshot.as_ref().map_or(0, leased_slots),
                 lost: lost.values().map(|lost| lost.frames).sum(),
                 latency_s: subscribers.iter().filter_map(|subscriber| subscriber.latency_s).reduce(f64::max),
                 subscribers_seen: subscribers,
@@ -144,12 +148,15 @@ fn subscribers(
     let active = snapshot.subscribers().filter(SubscriberState::is_active);
     let shown = active.map(|subscriber| {
         let holder = (subscriber.bit, subscriber.term);
-        let lost = Lost::after(earlier.get(&holder), subscriber.last_seen, snapshot.newest(), ring_size);
+        let lag = snapshot.lag_of(&subscriber);
+        // As long as it has acknowledged nothing it is as if we had not looked.
+        let earlier = earlier.get(&holder).filter(|_| lag.is_some());
+        let lost = Lost::after(earlier, subscriber.last_seen, snapshot.newest(), ring_size);
         all.insert(holder, lost);
         Subscriber {
             bit: subscriber.bit,
             pid: subscriber.pid,
-            lag: snapshot.lag_of(&subscriber),
+            lag,
             leases: snapshot.leases_of(&subscriber),
             lost: lost.frames,
             latency_s: latency(snapshot, &subscriber).map(|latency| latency.as_secs_f64()),
@@ -158,6 +165,11 @@ fn subscribers(
         }
     });
     (shown.collect(), all)
+}
+
+/// Slots that a subscriber that is there holds.
+fn leased_slots(snapshot: &Snapshot) -> usize {
+    snapshot.slots().filter(|slot| slot.leases & snapshot.active() != 0).count()
 }
 
 impl Lost {

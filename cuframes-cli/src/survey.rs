@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use cuframes_core::Key;
-use cuframes_core::shm::{Snapshot, StreamHeader};
+use cuframes_core::shm::Snapshot;
 use cuframes_mio::{Liveness, Observer, Sighting};
 use serde::{Serialize, Serializer};
+
+use crate::error::printable;
 
 /// How a stream is.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +53,7 @@ pub(crate) struct Facts {
     pub(crate) newest: Option<u64>,
     /// Frames a second between two looks; `None` after a single one.
     pub(crate) fps: Option<f64>,
-    /// Since the time stamp of the newest frame, if that is of `CLOCK_MONOTONIC`.
+    /// Since the time stamp of the newest frame, if that is of `CLOCK_MONOTONIC`, or since a look has found it new.
     pub(crate) last_frame_age_s: Option<f64>,
     pub(crate) subscribers: Option<u32>,
     /// In the publisher's pid namespace.
@@ -69,25 +71,45 @@ pub(crate) struct Facts {
 pub(crate) struct Look {
     pub(crate) at: Instant,
     pub(crate) sighting: Sighting,
+    /// When a look has found a frame last that was not there at the look before.
+    found: Option<Instant>,
+}
+
+impl Look {
+    pub(crate) fn new(earlier: Option<&Self>, at: Instant, sighting: Sighting) -> Self {
+        let found = earlier.and_then(|earlier| {
+            let (before, now) = numbers(&earlier.sighting, &sighting)?;
+            if now > before { Some(at) } else { earlier.found }
+        });
+        Self { at, sighting, found }
+    }
+}
+
+/// The newest frames at two looks; `None` if it is not the same stream. Another publisher's numbers begin anew.
+fn numbers(earlier: &Sighting, later: &Sighting) -> Option<(u64, u64)> {
+    let [before, now] = [earlier, later].map(|sighting| sighting.snapshot.as_ref().ok());
+    let (before, now) = before.zip(now)?;
+    let epoch = |snapshot: &Snapshot| snapshot.header().ok().map(|header| header.epoch);
+    (epoch(before)? == epoch(now)?).then(|| (before.newest(), now.newest()))
 }
 
 impl Facts {
     /// Those of the later one of two looks; frames are counted between them.
     pub(crate) fn of(earlier: Option<&Look>, look: &Look) -> Self {
-        let Look { at, sighting } = look;
-        let Sighting { key, socket, region, snapshot, publisher, owner, since, .. } = sighting;
-        let foreign = sighting.foreign();
+        let Sighting { key, socket, region, snapshot, publisher, owner, since, .. } = &look.sighting;
+        let foreign = look.sighting.foreign();
         let header = snapshot.as_ref().ok().and_then(|snapshot| snapshot.header().ok());
         let (snapshot, error) = match snapshot {
             Ok(snapshot) => (Some(snapshot), None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let flow = header.zip(snapshot).map(|(header, snapshot)| Flow::of(earlier, *at, &header, snapshot));
+        let age = since.and_then(|since| SystemTime::now().duration_since(since).ok());
+        let flow = header.and(snapshot).map(|snapshot| Flow::of(earlier, look, age, snapshot));
         let state = match (publisher, &flow) {
             _ if foreign.is_some() => State::Foreign,
             (Liveness::Dead, _) => State::Stale,
             (Liveness::Alive, Some(flow)) if flow.is_stalled => State::Stalled,
-            (Liveness::Alive, _) => State::Live,
+            (Liveness::Alive, Some(_)) => State::Live,
             (_, Some(flow)) if flow.fps.is_some_and(|fps| fps > 0.0) => State::Live,
             _ => State::Unknown,
         };
@@ -111,7 +133,7 @@ impl Facts {
             publisher_pid: pid,
             publisher_name: pid.filter(|_| *publisher == Liveness::Alive).and_then(process_name),
             uid: *owner,
-            age_s: since.and_then(|since| SystemTime::now().duration_since(since).ok()).map(secs),
+            age_s: age.map(secs),
             socket: socket.clone(),
             region: region.clone(),
         }
@@ -126,19 +148,22 @@ struct Flow {
 }
 
 impl Flow {
-    fn of(earlier: Option<&Look>, at: Instant, header: &StreamHeader, snapshot: &Snapshot) -> Self {
+    /// Of a stream that is so old.
+    fn of(earlier: Option<&Look>, look: &Look, stream: Option<Duration>, snapshot: &Snapshot) -> Self {
         let fps = earlier.and_then(|earlier| {
-            let before = earlier.sighting.snapshot.as_ref().ok()?;
-            // Another publisher's numbers begin anew.
-            before.header().ok().filter(|before| before.epoch == header.epoch)?;
-            let numbers = snapshot.newest().saturating_sub(before.newest());
-            Some(crate::stats::fps(numbers, at.saturating_duration_since(earlier.at)) * share_used(snapshot))
+            let (before, now) = numbers(&earlier.sighting, &look.sighting)?;
+            let elapsed = look.at.saturating_duration_since(earlier.at);
+            Some(crate::stats::fps(now.saturating_sub(before), elapsed) * share_used(snapshot))
         });
-        let age = age_of_newest(snapshot);
+        // Stamps of a recording, or of another host, say nothing about today.
+        let found = look.found.map(|found| look.at.saturating_duration_since(found));
+        let age = [age_of_newest(snapshot), found].into_iter().flatten().min();
         let has_flowed = fps.is_some_and(|fps| fps > 0.0);
         let patience = SOON.max(interval(snapshot).unwrap_or_default().saturating_mul(5));
-        let is_stalled = !has_flowed && snapshot.newest() != 0 && age.is_none_or(|age| age > patience);
-        Self { fps, age, is_stalled }
+        // A source may never begin.
+        let is_old = |age: Duration| age > patience;
+        let waits = if snapshot.newest() == 0 { stream.is_some_and(is_old) } else { age.is_none_or(is_old) };
+        Self { fps, age, is_stalled: !has_flowed && waits }
     }
 }
 
@@ -190,7 +215,7 @@ pub(crate) fn named(name: Option<&str>, number: impl Into<u64>) -> String {
 /// The name of a process that can be seen. It is printable: it goes to terminals.
 pub(crate) fn process_name(pid: u64) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    Some(printable(name.trim_end()))
 }
 
 pub(crate) fn text<S: Serializer>(value: &impl ToString, serializer: S) -> Result<S::Ok, S::Error> {

@@ -175,7 +175,9 @@ pub(super) fn address(text: &str) -> Result<Endpoint, String> {
 /// The [`address`] of somebody who listens there already.
 pub(super) fn peer_address(text: &str) -> Result<Endpoint, String> {
     match address(text)? {
-        Endpoint::Tcp(address) if address.port() == 0 => Err("use the port that the other side says, not 0".into()),
+        Endpoint::Tcp(address) if address.port() == 0 => {
+            Err("use the port that the other side says, not 0".into())
+        }
         endpoint => Ok(endpoint),
     }
 }

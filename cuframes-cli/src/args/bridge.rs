@@ -173,7 +173,9 @@ fn bytes(text: &str) -> Result<u64, String> {
         },
     };
     let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    number.filter(|number| *number > 0).ok_or_else(|| "use a number of bytes such as 500000, 64M or 2G".into())
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| "use a number of bytes such as 500000, 64M or 2G".into())
 }
 
 /// What may come before the name of a stream.

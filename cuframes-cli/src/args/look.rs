@@ -49,10 +49,10 @@ EXAMPLES:
 
 STATE is
   live      its publisher lives, and frames come
-  stalled   its publisher lives, and no frame has come for a while: five times as long as usual, and a second at least
+  stalled   its publisher lives, and no frame has come for a while, by their time stamps: five times as long as usual, and a second at least
   stale     its publisher is gone, and has left files behind; the next one of that name removes them
   foreign   what has the name of its region is none
-  unknown   its publisher can't be seen from here (another pid namespace), and no frame came
+  unknown   its publisher can't be seen from here (another pid namespace), and no frame came; or its region can't be read
 
 NEWEST is the number of the newest frame. Numbers are left out where a subscriber held the slot that was next.
 Nothing is written, locked or connected to. The exit code is 1 if a directory can't be looked at.";
@@ -63,7 +63,7 @@ EXAMPLES:
   cuframes inspect cam0 --hex
   cuframes inspect cam0 --json
 
-LAG is how many frames a subscriber is behind; LEASES are the frames that it holds. Warnings name the words that break the \
+LAG is how many frames a subscriber is behind, if it has acknowledged any (one that takes them by number does not); LEASES are the frames that it holds. Warnings name the words that break the \
 protocol, twice in a row.
 Nothing is written, locked or connected to. The exit code is 1 if there is no such stream, or its region can't be read.";
 

@@ -59,7 +59,9 @@ KEYS: up and down (or k and j) select a stream, Enter opens it and goes back, s 
 Esc goes back, q quits.
 
 LAG is how many frames the slowest subscriber is behind. LOST are frames that were overwritten before a subscriber was done with \
-them, since this program has looked; one that takes only the newest frame does not lose those that it skips. LATENCY is the time from \
+them, since this program has looked; for one that takes only the newest frame, those that it meant to skip, too, if the ring was over \
+by then. Neither is known of one that has acknowledged nothing, as workers (cuframes work), which take frames by their numbers. \
+LATENCY is the time from \
 a frame's time stamp until a subscriber was done with it, to 10 ms.
 Below its subscribers are the bridges of a stream (cuframes bridge): -> to another host, <- from one, with the means of the last second: BEFORE \
 from a frame's time stamp until it is sent, WIRE from its first byte at the other host to its last, PUBLISH until it is published there.

@@ -20,7 +20,7 @@ const fn number(n: u64) -> f64 {
     n as f64
 }
 
-const OF_STREAMS: [Family<Stream>; 9] = [
+const OF_STREAMS: [Family<Stream>; 10] = [
     Family {
         name: "cuframes_stream_up",
         kind: "gauge",
@@ -42,7 +42,7 @@ const OF_STREAMS: [Family<Stream>; 9] = [
     Family {
         name: "cuframes_stream_last_frame_age_seconds",
         kind: "gauge",
-        help: "Time since the time stamp of the newest frame.",
+        help: "Time since the time stamp of the newest frame, or since it was found at a look, if that is less.",
         figure: |stream| stream.facts.last_frame_age_s,
     },
     Family {
@@ -56,6 +56,12 @@ const OF_STREAMS: [Family<Stream>; 9] = [
         kind: "gauge",
         help: "Frames that subscribers hold, each counted for each of them.",
         figure: |stream| Some(number(u64::try_from(stream.leases).unwrap_or(u64::MAX))),
+    },
+    Family {
+        name: "cuframes_stream_leased_slots",
+        kind: "gauge",
+        help: "Slots whose frames subscribers hold.",
+        figure: |stream| Some(number(u64::try_from(stream.leased_slots).unwrap_or(u64::MAX))),
     },
     Family {
         name: "cuframes_stream_ring_slots",
@@ -81,8 +87,8 @@ const OF_SUBSCRIBERS: [Family<Subscriber>; 4] = [
     Family {
         name: "cuframes_subscriber_lag_frames",
         kind: "gauge",
-        help: "How many frames a subscriber is behind the newest.",
-        figure: |subscriber| Some(number(subscriber.lag)),
+        help: "How many frames a subscriber is behind the newest, if it has acknowledged any.",
+        figure: |subscriber| subscriber.lag.map(number),
     },
     Family {
         name: "cuframes_subscriber_leases",

@@ -285,8 +285,8 @@ fn draw_subscribers(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
     });
     let rows = stream.subscribers_seen.iter().map(|subscriber| {
         let Subscriber { bit, name, pid, lag, leases, lost, latency_s, is_asleep } = subscriber;
-        let colour = match lag {
-            lag if *lag >= ring_size => Color::Red,
+        let colour = match lag.unwrap_or(0) {
+            lag if lag >= ring_size => Color::Red,
             lag if lag.saturating_mul(2) >= ring_size => Color::Yellow,
             _ => Color::Reset,
         };
@@ -294,8 +294,8 @@ fn draw_subscribers(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
             bit.to_string(),
             name.clone(),
             pid.to_string(),
-            lag.to_string(),
-            bar(*lag, ring_size),
+            lag.map_or_else(|| "-".into(), |lag| lag.to_string()),
+            lag.map(|lag| bar(lag, ring_size)).unwrap_or_default(),
             leases.to_string(),
             lost.to_string(),
             millis(*latency_s),

@@ -61,7 +61,8 @@ fn who_asks_for_a_frame_learns_why_it_does_not_come() {
         let mut told = String::new();
         // It may be too late for one of them.
         wait_until(words, || {
-            let line = "bridge recv --listen ipc://DIR/link --key KEY --fetch newest --output DIR/none --wait 1";
+            let line =
+                "bridge recv --listen ipc://DIR/link --key KEY --fetch newest --output DIR/none --wait 1";
             let asking = stage.start(line);
             let mut found = Err(ErrorKind::NotFound.into());
             wait_until("the receiver", || {

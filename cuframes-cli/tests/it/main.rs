@@ -20,6 +20,7 @@ mod ends;
 mod errors;
 mod exporter;
 mod fetch;
+mod figures;
 mod hangs;
 mod look;
 mod players;

@@ -179,10 +179,11 @@ impl Snapshot {
         self.slots().filter(|slot| slot.leases & subscriber.mask() != 0).count()
     }
 
-    /// How many frames a subscriber is behind the newest one.
+    /// How many frames a subscriber is behind the newest one; `None` if it has acknowledged nothing since it joined, as one
+    /// that takes frames by their numbers only.
     #[must_use]
-    pub fn lag_of(&self, subscriber: &SubscriberState) -> u64 {
-        self.newest().saturating_sub(subscriber.last_seen)
+    pub fn lag_of(&self, subscriber: &SubscriberState) -> Option<u64> {
+        (subscriber.last_ack_ns != 0).then(|| self.newest().saturating_sub(subscriber.last_seen))
     }
 }
 

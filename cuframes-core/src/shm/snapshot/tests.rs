@@ -100,7 +100,7 @@ fn a_stream_is_told_as_it_is() {
     let [eye] = &subscribers[..] else { panic!("{subscribers:?}") };
     assert_eq!((eye.bit, eye.pid, &*eye.name, eye.last_seen, eye.term), (2, 99, "eye", 4, 3));
     assert!(eye.is_active() && eye.is_parked && eye.says_when_it_sleeps);
-    assert_eq!((snapshot.lag_of(eye), snapshot.leases_of(eye)), (2, 1));
+    assert_eq!((snapshot.lag_of(eye), snapshot.leases_of(eye)), (Some(2), 1));
     assert_eq!(snapshot.faults(), []);
 }
 
