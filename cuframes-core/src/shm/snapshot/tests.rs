@@ -45,6 +45,7 @@ fn flowing() -> Snapshot {
     eye.state.store(subscriber_state::ACTIVE, Relaxed);
     eye.consumer_pid.store(99, Relaxed);
     eye.last_seen_seq.store(4, Relaxed);
+    eye.last_ack_ns.store(4500, Relaxed);
     eye.wake_mode.store(1, Relaxed);
     eye.parked.store(1, Relaxed);
     eye.term.store(3, Relaxed);
@@ -102,6 +103,9 @@ fn a_stream_is_told_as_it_is() {
     assert!(eye.is_active() && eye.is_parked && eye.says_when_it_sleeps);
     assert_eq!((snapshot.lag_of(eye), snapshot.leases_of(eye)), (Some(2), 1));
     assert_eq!(snapshot.faults(), []);
+    // One that has acknowledged nothing may take frames by their numbers.
+    let silent = SubscriberState { last_ack_ns: 0, ..eye.clone() };
+    assert_eq!(snapshot.lag_of(&silent), None);
 }
 
 #[test]
