@@ -178,14 +178,18 @@ impl<R: Region> RingWriter<R> {
     /// Who is in the way of the next [`claim`](Self::claim), if somebody is; changes nothing.
     #[must_use]
     pub fn stalled(&self) -> Option<Stalled> {
-        self.in_the_way(self.next_numbers())
+        self.first_free(self.next_numbers(), Self::unleased).err()
     }
 
     /// Who is in the way of [`claim_as`](Self::claim_as) with this number, if somebody is; changes nothing. Nobody is if the
     /// number is passed.
     #[must_use]
     pub fn stalled_as(&self, seq: Seq) -> Option<Stalled> {
-        if seq.get() <= self.newest_claimed() { None } else { self.in_the_way(only(seq)) }
+        if seq.get() <= self.newest_claimed() {
+            None
+        } else {
+            self.first_free(only(seq), Self::unleased).err()
+        }
     }
 
     /// The newest published number, 0 before the first.
@@ -234,8 +238,9 @@ impl<R: Region> RingWriter<R> {
     /// Takes the slot of one of `numbers`.
     #[inline]
     fn take_one_of(&mut self, numbers: Range<u64>) -> Result<Ticket, Stalled> {
-        match self.take(numbers) {
+        match self.first_free(numbers, Self::invalidate) {
             Ok((seq, slot)) => {
+                self.set_held(slot, INVALID_SEQ);
                 // Said of a writer that is awake, by somebody else, it would cost each release a system call.
                 if self.parked || self.region.header().publisher_parked.load(Relaxed) != 0 {
                     self.unpark();
@@ -249,61 +254,29 @@ impl<R: Region> RingWriter<R> {
         }
     }
 
-    /// The number and the slot of the next frame; the slot is invalid then.
+    /// The first of `numbers` whose slot is free, and that slot, or who is in the way. Under STRICT_WAIT only the first one counts,
+    /// and everybody has to be done with the frame in its slot (I4). `look` says who holds a lease of a slot (I3).
     #[inline]
-    fn take(&mut self, numbers: Range<u64>) -> Result<(u64, usize), Stalled> {
+    fn first_free(
+        &self,
+        numbers: Range<u64>,
+        look: impl Fn(&Self, usize) -> Result<(), u64>,
+    ) -> Result<(u64, usize), Stalled> {
         if numbers.is_empty() {
             return Err(Stalled::NO_NUMBER);
         }
         if self.policy == Policy::STRICT_WAIT {
-            return self.take_when_done(numbers.start).map(|slot| (numbers.start, slot));
-        }
-        let mut stalled = Stalled::on_leases(0);
-        for seq in numbers {
-            let slot = slot_of(seq, self.ring_size);
+            let (seq, slot) = (numbers.start, slot_of(numbers.start, self.ring_size));
             if self.backlog.holds(slot) {
-                stalled.unfinished = true;
-                continue;
+                return Err(Stalled::UNFINISHED);
             }
-            match self.invalidate(slot) {
-                Ok(()) => return Ok((seq, slot)),
-                Err(leases) => stalled.waiting_for_leases |= leases,
+            let acks = self.not_done(slot);
+            if acks != 0 {
+                return Err(self.behind(seq, slot, acks));
             }
-        }
-        Err(stalled)
-    }
-
-    /// STRICT_WAIT: takes the slot of `seq` once everybody is done with its frame (I4) and nobody holds a lease of it (I3).
-    #[inline]
-    fn take_when_done(&mut self, seq: u64) -> Result<usize, Stalled> {
-        let slot = slot_of(seq, self.ring_size);
-        if self.backlog.holds(slot) {
-            return Err(Stalled::UNFINISHED);
-        }
-        let acks = self.not_done(slot);
-        if acks != 0 {
-            return Err(self.behind(seq, slot, acks));
-        }
-        match self.invalidate(slot) {
-            Ok(()) => Ok(slot),
-            Err(leases) => Err(Stalled::on_frame(self.frame_in(slot), 0, leases)),
-        }
-    }
-
-    /// As [`take`](Self::take), but only says who is in the way.
-    fn in_the_way(&self, numbers: Range<u64>) -> Option<Stalled> {
-        if numbers.is_empty() {
-            return Some(Stalled::NO_NUMBER);
-        }
-        if self.policy == Policy::STRICT_WAIT {
-            let slot = slot_of(numbers.start, self.ring_size);
-            if self.backlog.holds(slot) {
-                return Some(Stalled::UNFINISHED);
-            }
-            return match (self.not_done(slot), self.leases(slot)) {
-                (0, 0) => None,
-                (0, leases) => Some(Stalled::on_frame(self.frame_in(slot), 0, leases)),
-                (acks, _) => Some(self.behind(numbers.start, slot, acks)),
+            return match look(self, slot) {
+                Ok(()) => Ok((seq, slot)),
+                Err(leases) => Err(Stalled::on_frame(self.frame_in(slot), 0, leases)),
             };
         }
         let mut stalled = Stalled::on_leases(0);
@@ -313,12 +286,12 @@ impl<R: Region> RingWriter<R> {
                 stalled.unfinished = true;
                 continue;
             }
-            match self.leases(slot) {
-                0 => return None,
-                holders => stalled.waiting_for_leases |= holders,
+            match look(self, slot) {
+                Ok(()) => return Ok((seq, slot)),
+                Err(leases) => stalled.waiting_for_leases |= leases,
             }
         }
-        Some(stalled)
+        Err(stalled)
     }
 
     /// STRICT_WAIT: who is not done with the frame in `slot` (I4).
@@ -406,9 +379,17 @@ impl<R: Region> RingWriter<R> {
         self.region.slot(slot).lease_bitmap.load(Acquire) & self.members.leasing()
     }
 
+    /// Whether nobody holds a lease of `slot` at this moment; says who does.
+    fn unleased(&self, slot: usize) -> Result<(), u64> {
+        match self.leases(slot) {
+            0 => Ok(()),
+            leases => Err(leases),
+        }
+    }
+
     /// Makes `slot` invalid unless a live subscriber holds a lease of it; says who does.
     #[inline]
-    fn invalidate(&mut self, slot: usize) -> Result<(), u64> {
+    fn invalidate(&self, slot: usize) -> Result<(), u64> {
         let words = self.region.slot(slot);
         // A cheap look first: backing off below would make a held frame look invalid for a moment.
         let leases = words.lease_bitmap.load(Relaxed) & self.members.leasing();
@@ -432,7 +413,6 @@ impl<R: Region> RingWriter<R> {
         // SYNC POINT: slot-validity. Whoever reads what is written from here on also sees that its lease does not count,
         // and what the witness says.
         R::Word::fence(Release);
-        self.set_held(slot, INVALID_SEQ);
         Ok(())
     }
 
