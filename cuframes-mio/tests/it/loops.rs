@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cuframes_mio::core::{Policy, Timeouts};
-use cuframes_mio::{EventSource, Pollable, Publisher, Subscriber, Turn, now};
+use cuframes_mio::core::{Gone, Policy, Timeouts};
+use cuframes_mio::{Error, EventSource, Pollable, Publisher, Subscriber, Turn, now};
 use cuframes_testkit::vectors::vector;
 use mio::{Events, Poll, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{LONG, NEWEST, STRICT, Stream, fill, until};
+use crate::other::Other;
 
 /// How often `pollable` wakes up by itself during a while in which nothing happens.
 fn wake_ups<T: EventSource>(pollable: &mut Pollable<T>) -> usize {
@@ -52,6 +53,36 @@ fn idle_means_that_the_one_descriptor_is_silent_however_many_peers_spoke() {
     }
     while publisher.turn().unwrap() == Turn::Again {}
     assert!(!is_readable(&publisher), "events are left in the nested epoll");
+}
+
+/// Without time to wait each call looks once, so that a loop of the caller's own gets on.
+#[test]
+fn a_loop_that_never_waits_connects_takes_frames_and_hears_of_the_end() {
+    let stream = Stream::new();
+    let mut subscriber = stream.reconnecting(NEWEST).start().unwrap();
+    assert!(!subscriber.wait_until_ready(Duration::ZERO).unwrap());
+    let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    until("the handshake", || subscriber.wait_until_ready(Duration::ZERO).unwrap());
+    drop(subscriber);
+
+    let mut subscriber = stream.reconnecting(NEWEST).start().unwrap();
+    until("the handshake", || subscriber.next(Duration::ZERO).unwrap().is_none() && subscriber.is_ready());
+    publisher.claim().unwrap().commit();
+    assert!(subscriber.next(Duration::ZERO).unwrap().is_some());
+    drop((subscriber, publisher));
+
+    let publisher = Other::start("processes::child_publishes", &stream);
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    publisher.kill();
+    let mut looks = 0;
+    let error = loop {
+        looks += 1;
+        if let Err(error) = subscriber.next(Duration::ZERO) {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Gone { gone: Gone::Disconnected, .. }), "{error}");
+    assert!(looks < 100, "{looks} looks");
 }
 
 #[test]
