@@ -15,6 +15,7 @@ use cuframes_dispatch::wire::Block;
 use cuframes_dispatch::{Part, Stop, StreamTask};
 
 use super::worker::{Next, Worker, WorkerBuilder};
+use crate::clock;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::host::HostMemory;
@@ -160,16 +161,21 @@ impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
     /// # Errors
     /// [`StreamWorkError`].
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<NextWork<B>, StreamWorkError> {
-        let block = match self.worker.next(timeout)? {
-            Next::Block(block) => block,
-            Next::Stopped(stop) => return Ok(NextWork::Stopped(stop)),
-            Next::Nothing => return Ok(NextWork::Nothing),
-        };
-        match self.map(&block)? {
-            Ok((part, frame, planes)) => Ok(NextWork::Work(Work { block, part, frame, planes })),
-            Err(why) => {
-                self.worker.failed(&block.block_id, &why)?;
-                Ok(NextWork::Nothing)
+        let end = timeout.map(|timeout| clock::now() + timeout);
+        let mut left = timeout;
+        loop {
+            let block = match self.worker.next(left)? {
+                Next::Block(block) => block,
+                Next::Stopped(stop) => return Ok(NextWork::Stopped(stop)),
+                Next::Nothing => return Ok(NextWork::Nothing),
+            };
+            match self.map(&block)? {
+                Ok((part, frame, planes)) => return Ok(NextWork::Work(Work { block, part, frame, planes })),
+                Err(why) => _ = self.worker.failed(&block.block_id, &why)?,
+            }
+            left = end.map(|end| end.saturating_since(clock::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(NextWork::Nothing);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What an event loop around us may rely on: it sleeps when nothing is to do, hears of everything, and of nothing that is
 //! gone.
 
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use cuframes_mio::core::{Gone, Policy, Timeouts};
 use cuframes_mio::{Error, EventSource, Pollable, Publisher, Subscriber, Turn, now};
 use cuframes_testkit::vectors::vector;
-use mio::{Events, Poll, Token};
+use mio::{Events, Poll, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{LONG, NEWEST, STRICT, Stream, fill, until};
@@ -49,7 +50,7 @@ fn idle_means_that_the_one_descriptor_is_silent_however_many_peers_spoke() {
     let mut peers: Vec<_> = (0..100).map(|_| UnixStream::connect(stream.socket()).unwrap()).collect();
     while publisher.turn().unwrap() == Turn::Again || is_readable(&publisher) {}
     for peer in &mut peers {
-        std::io::Write::write_all(peer, &vector("hello_req_features")).unwrap();
+        io::Write::write_all(peer, &vector("hello_req_features")).unwrap();
     }
     while publisher.turn().unwrap() == Turn::Again {}
     assert!(!is_readable(&publisher), "events are left in the nested epoll");
@@ -203,4 +204,41 @@ fn nobody_can_keep_the_others_from_waking_the_publisher() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// Wakes its loop up every millisecond, and has something to say at last.
+struct Ticking {
+    due: cuframes_mio::core::Instant,
+    left: u32,
+}
+
+impl EventSource for Ticking {
+    const TOKENS: usize = 0;
+
+    fn register(&mut self, _: &Registry, _: Token) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn handle_event(&mut self, _: Token, _: cuframes_mio::core::Instant) -> io::Result<Turn> {
+        Ok(Turn::Idle)
+    }
+
+    fn handle_timeout(&mut self, now: cuframes_mio::core::Instant) {
+        self.left = self.left.saturating_sub(1);
+        self.due = now + Duration::from_millis(1);
+    }
+
+    fn poll_timeout(&self) -> Option<cuframes_mio::core::Instant> {
+        Some(self.due)
+    }
+}
+
+#[test]
+fn who_waits_for_an_event_is_not_woken_by_what_is_none() {
+    for timeout in [Some(LONG), None] {
+        let mut ticking = Pollable::new(Ticking { due: now(), left: 20 }).unwrap();
+        let is_over = |ticking: &mut Ticking| (ticking.left == 0).then_some(());
+        assert_eq!(ticking.poll_within(Some(Duration::ZERO), is_over).unwrap(), None);
+        assert_eq!(ticking.poll_within(timeout, is_over).unwrap(), Some(()));
+    }
 }

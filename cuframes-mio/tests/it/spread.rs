@@ -188,8 +188,7 @@ fn blocks_without_a_frame_fail_and_the_worker_goes_on() {
                     worker.done(work).unwrap().unwrap();
                 }
                 NextWork::Stopped(Stop::Shutdown) => return works,
-                NextWork::Stopped(stop) => panic!("{stop:?}"),
-                NextWork::Nothing => {}
+                other => panic!("{other:?}"),
             }
         }
     });
