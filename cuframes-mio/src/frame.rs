@@ -1,5 +1,6 @@
 //! [`Frame`]: a frame that a subscriber holds.
 
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -216,7 +217,9 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// held is closed by a thread of ours.
     ///
     /// # Errors
-    /// [`Error::Device`]: the frame is given back then, after waiting for the stream for a second at most.
+    /// [`Error::Device`], or [`Error::System`] if the thread can't be started. The frame is given back when the stream is done,
+    /// which is waited for, for a second at most. If that is too short, or can't be told, what is enqueued may still read it: then it
+    /// is never given back, and its memory stays mapped. The publisher takes the lease back at its deadline (D-31).
     pub fn release_after(self, stream: &B::Stream) -> Result<(), Error> {
         let Attachment { memory, key, .. } = self.attachment();
         // Nothing that keeps the memory open: the publisher is told when the last frame is gone.
@@ -225,7 +228,6 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
             let _ = self.release();
             return Ok(());
         }
-        reaper::start().map_err(|error| Error::system(&key, "start a thread", error))?;
         let held = Held::new(self);
         let give_back = held.when_done(|frame: Self| {
             // We may be on a thread of the driver's, where nothing may be unmapped.
@@ -233,10 +235,13 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
                 reaper::hand_over(Box::new(seat));
             }
         });
-        backend.notify(stream, give_back).map_err(|error| {
-            let _ = backend.synchronize(stream, PATIENCE);
-            drop(held.take());
-            Error::device(&key, error)
+        let started = reaper::start().map_err(|error| Error::system(&key, "start a thread", error));
+        let notify = || backend.notify(stream, give_back).map_err(|error| Error::device(&key, error));
+        started.and_then(|()| notify()).inspect_err(|_| {
+            let frame = held.take();
+            if backend.synchronize(stream, PATIENCE).is_err() {
+                mem::forget(frame);
+            }
         })
     }
 
