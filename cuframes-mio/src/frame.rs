@@ -83,8 +83,7 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// Valid bytes: all of the frame, or fewer for format BYTES (D-35).
     #[must_use]
     pub fn len(&self) -> usize {
-        let size = self.meta().frame_size_bytes;
-        usize::try_from(self.inner.written_bytes().min(size)).unwrap_or(usize::MAX)
+        usize::try_from(self.valid_bytes()).unwrap_or(usize::MAX)
     }
 
     /// Whether the frame has no valid byte.
@@ -122,7 +121,7 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         let mapping = self.mapping().filter(|_| self.inner.seat().leases())?;
-        self.backend().bytes(mapping, self.inner.written_bytes())
+        self.backend().bytes(mapping, self.valid_bytes())
     }
 
     /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, past the last plane, or
@@ -243,6 +242,16 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
                 mem::forget(frame);
             }
         })
+    }
+
+    /// "A subscriber must not use more than `frame_size_bytes`, whatever the word says. A plain v1 publisher may leave 0, which says
+    /// nothing" (D-35).
+    fn valid_bytes(&self) -> u64 {
+        let size = self.meta().frame_size_bytes;
+        match self.inner.written_bytes() {
+            0 if self.epoch() == 0 => size,
+            written => written.min(size),
+        }
     }
 
     fn attachment(&self) -> &Attachment<B> {
