@@ -125,6 +125,8 @@ impl From<io::Error> for StreamWorkError {
 pub struct StreamWorker<B: Import<Fd = OwnedFd> = HostMemory> {
     worker: Worker,
     subscriber: Subscriber<B>,
+    /// That of the publisher whose frames the blocks are of.
+    epoch: u64,
     /// Frames that works have: two of one frame share it.
     frames: BTreeMap<u64, Weak<Frame<B>>>,
 }
@@ -132,7 +134,8 @@ pub struct StreamWorker<B: Import<Fd = OwnedFd> = HostMemory> {
 impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
     /// A worker for the task of this name, of the dispatcher at `endpoint`. The subscriber must be
     /// [ready](Subscriber::is_ready), and have asked for [`no_ack`](crate::SubscriberBuilder::no_ack): a worker takes as long as
-    /// it takes, and nobody waits for it.
+    /// it takes, and nobody waits for it. If it [reconnects](crate::SubscriberBuilder::reconnect), the frames of the next publisher
+    /// are not those of this dispatcher, and none of them is taken for one.
     ///
     /// `settings` has the last word about how many blocks to have at a time, and so on.
     ///
@@ -150,9 +153,10 @@ impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
         let Some(header) = subscriber.header().filter(|_| is_served) else {
             return Err(StreamWorkError::ByNumber { key });
         };
-        let task = StreamTask { name: name.into(), key, epoch: header.epoch };
+        let epoch = header.epoch;
+        let task = StreamTask { name: name.into(), key, epoch };
         let worker = settings(Worker::builder(endpoint, task.to_string())).start()?;
-        Ok(Self { worker, subscriber, frames: BTreeMap::new() })
+        Ok(Self { worker, subscriber, epoch, frames: BTreeMap::new() })
     }
 
     /// The next work, within `timeout` (`None`: however long it takes; but a signal may end the wait). Blocks whose frame is
@@ -194,8 +198,9 @@ impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
         let frame = match self.frames.get(&part.seq).and_then(Weak::upgrade) {
             Some(frame) => frame,
             None => match self.subscriber.frame(part.seq).map_err(StreamWorkError::Stream)? {
-                Some(frame) => Arc::new(frame),
-                None => return Ok(Err(format!("frame {} is gone", part.seq))),
+                // With another publisher the numbers begin again.
+                Some(frame) if frame.epoch() == self.epoch => Arc::new(frame),
+                _ => return Ok(Err(format!("frame {} is gone", part.seq))),
             },
         };
         self.frames.insert(part.seq, Arc::downgrade(&frame));
