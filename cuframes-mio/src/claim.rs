@@ -149,7 +149,10 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
     /// committed on several streams.
     ///
     /// # Errors
-    /// [`Error::Device`], or in a forked child [`Error::Forked`]: nothing is published then.
+    /// [`Error::Device`], or in a forked child [`Error::Forked`]: nothing is published then. After an error of the device the stream
+    /// is waited for, for a second at most. If that is too short, or can't be told, what is enqueued may still write the slot: it
+    /// is never used again, and because frames become visible in order, *no later frame of this publisher is published*: those
+    /// that are claimed find no slot in the end ([`Stalled::unfinished`](cuframes_core::ring::Stalled)). Start it again then.
     pub fn commit_on(self, stream: &B::Stream) -> Result<u64, Error> {
         let size = self.meta().frame_size_bytes;
         self.commit_on_with(stream, clock::now().as_nanos(), size)
@@ -181,7 +184,8 @@ impl<'a, B: Export<Fd = OwnedFd>> Claim<'a, B> {
     /// that enqueued work may still write: nobody claims it before that is over.
     ///
     /// # Errors
-    /// [`Error::Device`]: it is given up all the same, after waiting for the stream for a second at most.
+    /// As [`commit_on`](Self::commit_on): after an error of the device it is given up when the stream is done, within a second, or
+    /// otherwise the slot is never used again and no later frame is published.
     pub fn cancel_on(mut self, stream: &B::Stream) -> Result<(), Error> {
         self.producer.here()?;
         if B::STREAMS {

@@ -128,7 +128,10 @@ impl SubscriberBuilder {
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such stream, [`Error::Refused`] if the publisher says no, [`Error::Gone`] if it
-    /// does not answer in time, [`Error::Unusable`] if its frames are in memory that can't be used here.
+    /// does not answer in time, [`Error::Busy`] if it has had no room for another connection all that time,
+    /// [`Error::Violation`] if it breaks the protocol, [`Error::Unusable`] if its frames are in memory that can't be used here,
+    /// [`Error::DescriptorsLost`] if this process may have too few descriptors, [`Error::Untrusted`],
+    /// [`Error::PermissionDenied`] or [`Error::PathTooLong`] for the run directory or what is in it, [`Error::System`] or [`Error::Io`].
     pub fn connect(self) -> Result<Subscriber, Error> {
         let backend = HostMemory::new(self.key.clone());
         self.connect_on(backend)
@@ -158,7 +161,7 @@ impl SubscriberBuilder {
                 started => break started?,
             }
         };
-        while !subscriber.wait_ready(deadline, clock::now() + CHECK_PAUSE)? {
+        while !subscriber.wait_ready(Some(deadline), clock::now() + CHECK_PAUSE)? {
             check()?;
         }
         Ok(subscriber)

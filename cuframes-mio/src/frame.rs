@@ -1,5 +1,6 @@
 //! [`Frame`]: a frame that a subscriber holds.
 
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,8 +83,7 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// Valid bytes: all of the frame, or fewer for format BYTES (D-35).
     #[must_use]
     pub fn len(&self) -> usize {
-        let size = self.meta().frame_size_bytes;
-        usize::try_from(self.inner.written_bytes().min(size)).unwrap_or(usize::MAX)
+        usize::try_from(self.valid_bytes()).unwrap_or(usize::MAX)
     }
 
     /// Whether the frame has no valid byte.
@@ -121,7 +121,7 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         let mapping = self.mapping().filter(|_| self.inner.seat().leases())?;
-        self.backend().bytes(mapping, self.inner.written_bytes())
+        self.backend().bytes(mapping, self.valid_bytes())
     }
 
     /// The rows of plane `index`, without the padding after each; `None` where [`bytes`](Self::bytes) is, past the last plane, or
@@ -216,7 +216,9 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
     /// held is closed by a thread of ours.
     ///
     /// # Errors
-    /// [`Error::Device`]: the frame is given back then, after waiting for the stream for a second at most.
+    /// [`Error::Device`], or [`Error::System`] if the thread can't be started. The frame is given back when the stream is done,
+    /// which is waited for, for a second at most. If that is too short, or can't be told, what is enqueued may still read it: then it
+    /// is never given back, and its memory stays mapped. The publisher takes the lease back at its deadline (D-31).
     pub fn release_after(self, stream: &B::Stream) -> Result<(), Error> {
         let Attachment { memory, key, .. } = self.attachment();
         // Nothing that keeps the memory open: the publisher is told when the last frame is gone.
@@ -225,7 +227,6 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
             let _ = self.release();
             return Ok(());
         }
-        reaper::start().map_err(|error| Error::system(&key, "start a thread", error))?;
         let held = Held::new(self);
         let give_back = held.when_done(|frame: Self| {
             // We may be on a thread of the driver's, where nothing may be unmapped.
@@ -233,11 +234,24 @@ impl<B: Import<Fd = OwnedFd>> Frame<B> {
                 reaper::hand_over(Box::new(seat));
             }
         });
-        backend.notify(stream, give_back).map_err(|error| {
-            let _ = backend.synchronize(stream, PATIENCE);
-            drop(held.take());
-            Error::device(&key, error)
+        let started = reaper::start().map_err(|error| Error::system(&key, "start a thread", error));
+        let notify = || backend.notify(stream, give_back).map_err(|error| Error::device(&key, error));
+        started.and_then(|()| notify()).inspect_err(|_| {
+            let frame = held.take();
+            if backend.synchronize(stream, PATIENCE).is_err() {
+                mem::forget(frame);
+            }
         })
+    }
+
+    /// "A subscriber must not use more than `frame_size_bytes`, whatever the word says. A plain v1 publisher may leave 0, which says
+    /// nothing" (D-35).
+    fn valid_bytes(&self) -> u64 {
+        let size = self.meta().frame_size_bytes;
+        match self.inner.written_bytes() {
+            0 if self.epoch() == 0 => size,
+            written => written.min(size),
+        }
     }
 
     fn attachment(&self) -> &Attachment<B> {

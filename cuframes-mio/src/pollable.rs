@@ -131,10 +131,22 @@ impl<T: EventSource> Pollable<T> {
     /// # Errors
     /// Only what makes going on impossible.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Turn> {
+        self.wait_once(timeout)?;
+        Ok(if self.again.is_empty() { Turn::Idle } else { Turn::Again })
+    }
+
+    /// Waits once, handles what is ready, and says whether a signal has ended the wait.
+    fn wait_once(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = if self.again.is_empty() { timeout } else { Some(Duration::ZERO) };
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
-            result => result?,
+        let is_interrupted = match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            result => {
+                result?;
+                false
+            }
+        };
+        if is_interrupted {
+            self.events.clear();
         }
         let now = clock::now();
         let mut tokens = std::mem::take(&mut self.again);
@@ -155,11 +167,12 @@ impl<T: EventSource> Pollable<T> {
             self.inner.handle_timeout(now);
         }
         self.arm()?;
-        Ok(if self.again.is_empty() { Turn::Idle } else { Turn::Again })
+        Ok(is_interrupted)
     }
 
-    /// What `poll` has of the inner value: now, or after one [`wait`](Self::wait) of up to `timeout` (`None`: for ever). `None` if
-    /// that was for something else.
+    /// What `poll` has of the inner value, now or within `timeout` (`None`: however long it takes): it [waits](Self::wait) again
+    /// as long as what came is nothing for `poll`. `None` if there was nothing in time, or if a signal has ended the wait: so a
+    /// program can end for one.
     ///
     /// # Errors
     /// Only what makes going on impossible.
@@ -168,11 +181,18 @@ impl<T: EventSource> Pollable<T> {
         timeout: Option<Duration>,
         mut poll: impl FnMut(&mut T) -> Option<E>,
     ) -> io::Result<Option<E>> {
-        if let Some(event) = self.with(&mut poll)? {
-            return Ok(Some(event));
+        let end = timeout.map(|timeout| clock::now() + timeout);
+        let mut left = timeout;
+        loop {
+            if let Some(event) = self.with(&mut poll)? {
+                return Ok(Some(event));
+            }
+            let is_interrupted = self.wait_once(left)?;
+            left = end.map(|end| end.saturating_since(clock::now()));
+            if is_interrupted || left == Some(Duration::ZERO) {
+                return self.with(poll);
+            }
         }
-        let _ = self.wait(timeout)?;
-        self.with(poll)
     }
 
     /// Uses the inner value (claims and commits, takes frames), and sets the timer to what it wants afterwards.

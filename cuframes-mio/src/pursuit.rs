@@ -221,7 +221,10 @@ impl<B: Import<Fd = OwnedFd>> Pursuit<B> {
         let before = self.facts.replace(facts).map(|facts| facts.header);
         let format_changed = before.is_some_and(|before| before.meta != meta);
         let is_same = epoch != 0 && before.is_some_and(|before| before.epoch == epoch);
-        if let Some(subscription) = self.subscription.as_mut().filter(|_| is_same) {
+        if !is_same {
+            // The number that was handed out last is another publisher's.
+            self.tally.last_seq = 0;
+        } else if let Some(subscription) = &mut self.subscription {
             subscription.resume_after = self.tally.last_seq;
         }
         info!(

@@ -98,7 +98,12 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
             // Nobody can be evicted for what our own device does not complete.
             let is_stuck = stalled.unfinished && stalled.bits() == 0 && stall.waited(now) >= stall.patience();
             if end <= now || is_stuck || stalled == Stalled::NO_NUMBER {
-                let timeout = if end <= now { timeout } else { stall.patience() };
+                let timeout = match stalled {
+                    // Waiting does not help.
+                    Stalled::NO_NUMBER => Duration::ZERO,
+                    _ if end <= now => timeout,
+                    _ => stall.patience(),
+                };
                 let mut members = shared.members();
                 members.retain(|member| stalled.bits() & member.bit.mask() != 0);
                 return Err(Error::Stalled { key: key.clone(), stalled, timeout, members });
@@ -196,8 +201,9 @@ impl<B: Export<Fd = OwnedFd>> ServedPublisher<B> {
         &self.producer.meta
     }
 
-    /// Ends the stream: what a device has still to write is waited for and published, then SHUTDOWN to everybody, then it waits until they have closed or the grace period is over (D-12).
-    /// Nothing is left in the file system afterwards.
+    /// Ends the stream: what a device has still to write is waited for and published, for as long as the grace period at most; then
+    /// SHUTDOWN to everybody, and it waits until they have closed, or for the grace period once more (D-12). What a device completes
+    /// only after its time is still published, and seen by whoever has not left. Nothing is left in the file system afterwards.
     ///
     /// # Errors
     /// If the control plane has failed, or in a forked child ([`Error::Forked`]).

@@ -478,7 +478,7 @@ impl EventSource for Service {
         let grace = self.grace.filter(|_| self.peers.iter().any(Option::is_some));
         sessions
             .chain(self.roster.poll_timeout())
-            .chain(self.entrance.poll_timeout())
+            .chain(self.entrance.poll_timeout().filter(|_| self.grace.is_none()))
             .chain(grace)
             .chain([self.upkeep.due()])
             .min()

@@ -79,7 +79,8 @@ impl Shared {
         }))
     }
 
-    /// Sets or takes away the eventfd of `bit`; before the bit becomes active, and after it stopped being so.
+    /// Sets or takes away the eventfd of `bit`, after the bit became active or stopped being so. A frame that is published between
+    /// the two rings nobody; but who joins gets a bell that has been rung already, and looks.
     pub(crate) fn set_bell(&self, bit: SubscriberBit, bell: Option<EventFd>) {
         let bell = bell.map(Arc::new);
         let old = mem::replace(&mut *self.bell(bit), bell);
@@ -104,7 +105,7 @@ impl Shared {
             SubscriberBit::in_bitmap(bits).filter_map(|bit| self.bell(bit).clone()).inspect(|_| rung += 1);
         ring_all(&array::from_fn(|_| bells.next()));
         drop(bells);
-        self.counters.wake_ups.add(rung);
+        self.counters.woken(rung);
     }
 
     /// Undoes what the subscriber with `bit` did so that ringing it would wait, and says whether it had.

@@ -52,7 +52,7 @@ pub struct PublisherStats {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Departures {
-    /// They said UNSUBSCRIBE.
+    /// They said UNSUBSCRIBE, or ERROR: why they can't go on.
     pub unsubscribed: u64,
     /// Their connection or process ended without a word, or they broke the protocol.
     pub vanished: u64,
@@ -82,8 +82,8 @@ pub struct Refusals {
     pub evicted: u64,
 }
 
-/// The counters behind [`PublisherStats`]. Each is counted by one thread alone, so that counting costs a load and a
-/// store: the first group by the one that claims, the others by the control plane.
+/// The counters behind [`PublisherStats`]. Each but one is counted by one thread at a time, so that counting costs a load and a
+/// store: the first group by whoever has the writer, the others by the control plane.
 #[derive(Default, Debug)]
 pub(crate) struct Counters {
     frames: Counter,
@@ -91,7 +91,8 @@ pub(crate) struct Counters {
     published_at: Counter,
     ack_stalls: Counter,
     lease_stalls: Counter,
-    pub(crate) wake_ups: Counter,
+    /// Where a device completes frames several threads wake subscribers, without the writer's lock.
+    wake_ups: AtomicU64,
 
     pub(crate) joined: Counter,
     unsubscribed: Counter,
@@ -118,6 +119,11 @@ impl Counters {
         self.frames.add(frames);
         self.newest.set(newest);
         self.published_at.set(now.as_nanos().cast_unsigned());
+    }
+
+    /// So many subscribers were woken.
+    pub(crate) fn woken(&self, subscribers: u64) {
+        self.wake_ups.fetch_add(subscribers, Ordering::Relaxed);
     }
 
     /// A claim found no slot at first.
@@ -161,7 +167,7 @@ impl Counters {
             last_publish_age: (frames != 0).then(|| now.saturating_since(published_at)),
             ack_stalls: self.ack_stalls.get(),
             lease_stalls: self.lease_stalls.get(),
-            wake_ups: self.wake_ups.get(),
+            wake_ups: self.wake_ups.load(Ordering::Relaxed),
             subscribers,
             joined: self.joined.get(),
             left: Departures {
@@ -206,5 +212,24 @@ impl Counter {
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_is_woken_is_counted_by_any_thread() {
+        const EACH: u64 = 200_000;
+        let counters = Counters::default();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..EACH).for_each(|_| counters.woken(1)));
+            }
+        });
+        assert_eq!(counters.read(Instant::ZERO, 0, 0).wake_ups, 4 * EACH);
     }
 }

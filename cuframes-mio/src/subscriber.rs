@@ -125,7 +125,8 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         Ok(Self { pursuit, parked: false, look_again: None, idle_looks: 0, spin })
     }
 
-    /// The next frame; waits for it up to `timeout`. `None`: there was none in time.
+    /// The next frame; waits for it up to `timeout`. `None`: there was none in time. With no time at all it looks once: at the
+    /// ring, and at what has come on the connection or from the run directories.
     ///
     /// # Errors
     /// [`Error::Gone`] when the stream has ended and everything published was handed out, [`Error::Refused`] when the
@@ -143,11 +144,11 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
                 return Ok(Some(frame));
             }
             let now = clock::now();
-            let deadline = *deadline.get_or_insert(now + timeout);
-            if deadline <= now {
+            // Not before the first sleep, however short: only that handles what has come.
+            if deadline.is_some_and(|deadline| deadline <= now) {
                 return Ok(None);
             }
-            self.sleep(now, deadline)?;
+            self.sleep(now, *deadline.get_or_insert(now + timeout))?;
         }
     }
 
@@ -358,37 +359,32 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
     }
 
     /// Waits until it is [ready](Self::is_ready), for at most `timeout`, and answers whether it is: for one that was
-    /// [started](SubscriberBuilder::start) where something else may end the waiting, too.
+    /// [started](SubscriberBuilder::start) where something else may end the waiting, too. With no time at all it looks once.
     ///
     /// # Errors
-    /// As [`SubscriberBuilder::connect`].
+    /// As [`SubscriberBuilder::connect`], but for what passes while a publisher is looked for.
     pub fn wait_until_ready(&mut self, timeout: Duration) -> Result<bool, Error> {
-        let end = clock::now() + timeout;
-        while !self.is_ready() {
-            let now = clock::now();
-            self.pursuit.go_on_or_end(now)?;
-            if end <= now {
-                return Ok(false);
-            }
-            self.sleep(now, end)?;
-        }
-        Ok(true)
+        self.wait_ready(None, clock::now() + timeout)
     }
 
     /// Waits until the first handshake is complete; its own deadlines end it. While there is nobody to shake hands with,
-    /// `deadline` does. Answers whether it is complete, which it need not be at `pause`.
-    pub(crate) fn wait_ready(&mut self, deadline: Instant, pause: Instant) -> Result<bool, Error> {
+    /// `deadline` does, if there is one. Answers whether it is complete, which it need not be at `pause`.
+    pub(crate) fn wait_ready(&mut self, deadline: Option<Instant>, pause: Instant) -> Result<bool, Error> {
+        if !self.is_here() {
+            return Err(self.forked());
+        }
+        let mut has_slept = false;
         while !self.is_ready() {
             let now = clock::now();
             self.pursuit.go_on_or_end(now)?;
-            let is_connected = self.pursuit.subscription.is_some();
-            if let Some(trouble) = self.pursuit.trouble.take_if(|_| !is_connected && deadline <= now) {
+            let deadline = deadline.filter(|_| self.pursuit.subscription.is_none());
+            if let Some(trouble) = self.pursuit.trouble.take_if(|_| deadline.is_some_and(|end| end <= now)) {
                 return Err(trouble);
             }
-            if pause <= now {
+            if pause <= now && mem::replace(&mut has_slept, true) {
                 return Ok(false);
             }
-            self.sleep(now, if is_connected { pause } else { pause.min(deadline) })?;
+            self.sleep(now, deadline.map_or(pause, |deadline| deadline.min(pause)))?;
         }
         Ok(true)
     }
@@ -437,7 +433,7 @@ impl<B: Import<Fd = OwnedFd>> Subscriber<B> {
         let place = other.map(|(_, place)| place);
         let failed = |error| Error::system(self.pursuit.key(), "wait for a frame", error);
         let [is_conn, is_other] = slept.map_err(failed)?;
-        self.pursuit.tally.wake_ups += 1;
+        self.pursuit.tally.wake_ups += u64::from(is_conn || is_other || !limit.is_zero());
         let now = clock::now();
         for place in [place.filter(|_| is_other), Some(CONN).filter(|_| is_conn)].into_iter().flatten() {
             // What is left after the budget is seen by the next poll, which is level-triggered.

@@ -122,10 +122,13 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
     }
 
     fn settle(&mut self, now: Instant, registration: Option<&Registration>) {
-        if mem::take(&mut self.conn.has_lost_descriptors) {
-            self.give_up(now, Error::descriptors_lost(self.arrivals.key()));
-        }
-        while let Some(event) = self.conn.session.poll_event() {
+        loop {
+            if mem::take(&mut self.conn.has_lost_descriptors) {
+                self.give_up(now, Error::descriptors_lost(self.arrivals.key()));
+            }
+            // Before the events: sending may fail, and that is one more event.
+            self.conn.flush(now);
+            let Some(event) = self.conn.session.poll_event() else { break };
             match event {
                 SubscriberEvent::Stream(stream) => self.arrivals.stream = Some(stream),
                 SubscriberEvent::Subscribed(subscribed) => self.arrivals.subscribed = Some(subscribed),
@@ -141,7 +144,6 @@ impl<B: Import<Fd = OwnedFd>> Subscription<B> {
                 self.attach(now, registration);
             }
         }
-        self.conn.flush(now);
         self.conn.hang_up_if_closed();
     }
 
@@ -263,5 +265,44 @@ fn register_wake<B: Import<Fd = OwnedFd>>(
 fn deregister_wake<B: Import<Fd = OwnedFd>>(attached: &Attached<B>, registration: &Registration) {
     if let Some(wake) = &attached.wake {
         registration.remove(wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use cuframes_core::session::SubscriberHello;
+    use cuframes_core::wire::hello::ConsumerName;
+    use cuframes_core::{Features, SubscriberMode};
+
+    use super::*;
+    use crate::host::HostMemory;
+    use crate::tally::Common;
+    use crate::testing::key;
+
+    #[test]
+    fn that_nobody_is_there_to_be_sent_to_is_known_at_once() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        drop(theirs);
+        let hello = SubscriberHello {
+            name: ConsumerName::default(),
+            cuda_device: -1,
+            mode: SubscriberMode::NEWEST_ONLY,
+            features: Features::NONE,
+            handshake_timeout: Duration::from_secs(5),
+        };
+        let now = clock::now();
+        let conn = Conn::new(ours, SubscriberSession::new(now, hello)).unwrap();
+        let backend = HostMemory::new(key()).into();
+        let common = Common::new().unwrap();
+        let stream = (key(), SubscriberMode::NEWEST_ONLY);
+        let arrivals = Arrivals::new(stream, backend, PathBuf::new(), 0, common);
+        let mut subscription = Subscription::new(now, conn, None, arrivals);
+        assert!(subscription.has_ended());
+        assert_eq!(subscription.end(&key()).0, Closed::Gone(Gone::Disconnected));
     }
 }

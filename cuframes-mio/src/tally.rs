@@ -48,7 +48,8 @@ pub(crate) struct Tally {
     pub(crate) evictions: u64,
     pub(crate) attachments: u64,
     pub(crate) wake_ups: u64,
-    /// The number of the last frame that was handed out in turn.
+    /// The number of the last frame that was handed out in turn, if it was one of the publisher's that we are attached to,
+    /// or were last; otherwise 0.
     pub(crate) last_seq: u64,
     /// When that was; before it, when the first publisher was there.
     pub(crate) last_publish: Option<Instant>,

@@ -1,7 +1,7 @@
 //! [`RingWriter`]: the publisher's end of the ring (§5, D-4 to D-7, X-2, X-3).
 //!
 //! One writer per region. Claiming and committing touch the region and process-private atomics only: no lock, no
-//! allocation, no system call. The numbers I1 to I7 and the SYNC POINTs are explained in [the module](super).
+//! allocation, no system call. The numbers I1 to I8 and the SYNC POINTs are explained in [the module](super).
 
 use alloc::sync::Arc;
 use core::ops::Range;

@@ -171,12 +171,18 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> StreamSender<B, C> {
         self.courier.get_ref().stats()
     }
 
-    /// The next thing that happens, within `timeout` (`None`: however long it takes; but a signal may end the wait).
+    /// The next thing that happens, within `timeout` (`None`: however long it takes; but a signal may end the wait). `None` at once
+    /// when it is over and everything was told.
     ///
     /// # Errors
     /// If the event loop fails.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> io::Result<Option<CourierEvent>> {
-        self.courier.poll_within(timeout, Courier::poll_event)
+        let event = self.courier.poll_within(timeout, |courier| match courier.poll_event() {
+            // Not every end is an event.
+            None => courier.is_finished().then_some(None),
+            event => Some(event),
+        })?;
+        Ok(event.flatten())
     }
 
     /// Takes no more frames, and waits until those that are on their way have arrived, or for `patience`.

@@ -15,6 +15,7 @@ use cuframes_dispatch::wire::Block;
 use cuframes_dispatch::{Part, Stop, StreamTask};
 
 use super::worker::{Next, Worker, WorkerBuilder};
+use crate::clock;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::host::HostMemory;
@@ -124,6 +125,8 @@ impl From<io::Error> for StreamWorkError {
 pub struct StreamWorker<B: Import<Fd = OwnedFd> = HostMemory> {
     worker: Worker,
     subscriber: Subscriber<B>,
+    /// That of the publisher whose frames the blocks are of.
+    epoch: u64,
     /// Frames that works have: two of one frame share it.
     frames: BTreeMap<u64, Weak<Frame<B>>>,
 }
@@ -131,7 +134,8 @@ pub struct StreamWorker<B: Import<Fd = OwnedFd> = HostMemory> {
 impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
     /// A worker for the task of this name, of the dispatcher at `endpoint`. The subscriber must be
     /// [ready](Subscriber::is_ready), and have asked for [`no_ack`](crate::SubscriberBuilder::no_ack): a worker takes as long as
-    /// it takes, and nobody waits for it.
+    /// it takes, and nobody waits for it. If it [reconnects](crate::SubscriberBuilder::reconnect), the frames of the next publisher
+    /// are not those of this dispatcher, and none of them is taken for one.
     ///
     /// `settings` has the last word about how many blocks to have at a time, and so on.
     ///
@@ -149,9 +153,10 @@ impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
         let Some(header) = subscriber.header().filter(|_| is_served) else {
             return Err(StreamWorkError::ByNumber { key });
         };
-        let task = StreamTask { name: name.into(), key, epoch: header.epoch };
+        let epoch = header.epoch;
+        let task = StreamTask { name: name.into(), key, epoch };
         let worker = settings(Worker::builder(endpoint, task.to_string())).start()?;
-        Ok(Self { worker, subscriber, frames: BTreeMap::new() })
+        Ok(Self { worker, subscriber, epoch, frames: BTreeMap::new() })
     }
 
     /// The next work, within `timeout` (`None`: however long it takes; but a signal may end the wait). Blocks whose frame is
@@ -160,16 +165,21 @@ impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
     /// # Errors
     /// [`StreamWorkError`].
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<NextWork<B>, StreamWorkError> {
-        let block = match self.worker.next(timeout)? {
-            Next::Block(block) => block,
-            Next::Stopped(stop) => return Ok(NextWork::Stopped(stop)),
-            Next::Nothing => return Ok(NextWork::Nothing),
-        };
-        match self.map(&block)? {
-            Ok((part, frame, planes)) => Ok(NextWork::Work(Work { block, part, frame, planes })),
-            Err(why) => {
-                self.worker.failed(&block.block_id, &why)?;
-                Ok(NextWork::Nothing)
+        let end = timeout.map(|timeout| clock::now() + timeout);
+        let mut left = timeout;
+        loop {
+            let block = match self.worker.next(left)? {
+                Next::Block(block) => block,
+                Next::Stopped(stop) => return Ok(NextWork::Stopped(stop)),
+                Next::Nothing => return Ok(NextWork::Nothing),
+            };
+            match self.map(&block)? {
+                Ok((part, frame, planes)) => return Ok(NextWork::Work(Work { block, part, frame, planes })),
+                Err(why) => _ = self.worker.failed(&block.block_id, &why)?,
+            }
+            left = end.map(|end| end.saturating_since(clock::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(NextWork::Nothing);
             }
         }
     }
@@ -188,8 +198,9 @@ impl<B: Import<Fd = OwnedFd>> StreamWorker<B> {
         let frame = match self.frames.get(&part.seq).and_then(Weak::upgrade) {
             Some(frame) => frame,
             None => match self.subscriber.frame(part.seq).map_err(StreamWorkError::Stream)? {
-                Some(frame) => Arc::new(frame),
-                None => return Ok(Err(format!("frame {} is gone", part.seq))),
+                // With another publisher the numbers begin again.
+                Some(frame) if frame.epoch() == self.epoch => Arc::new(frame),
+                _ => return Ok(Err(format!("frame {} is gone", part.seq))),
             },
         };
         self.frames.insert(part.seq, Arc::downgrade(&frame));

@@ -37,7 +37,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long to try to connect; 30 s by default.
+    /// How long to try to connect; 30 s by default. With no time at all it does not try, and stops as
+    /// [`Unreachable`](Stop::Unreachable).
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self
@@ -83,18 +84,21 @@ impl Worker {
     /// If the event loop fails.
     pub fn next(&mut self, timeout: Option<Duration>) -> io::Result<Next> {
         let _ = self.driver.wait(Some(Duration::ZERO))?;
-        loop {
-            return Ok(match self.driver.next_event(timeout)? {
-                // Nobody wants a block any more whose dispatcher is gone.
-                Some(WorkerEvent::Block { .. }) if self.driver.get_ref().machine().has_stopped() => continue,
-                Some(WorkerEvent::Block { block, .. }) => Next::Block(Box::new(block)),
-                Some(WorkerEvent::Stopped(stop)) => {
-                    self.finish()?;
-                    Next::Stopped(stop)
+        let next = self.driver.poll_within(timeout, |driver| {
+            loop {
+                match driver.poll_event()? {
+                    // Nobody wants a block any more whose dispatcher is gone.
+                    WorkerEvent::Block { .. } if driver.machine().has_stopped() => {}
+                    WorkerEvent::Block { block, .. } => return Some(Next::Block(Box::new(block))),
+                    WorkerEvent::Stopped(stop) => return Some(Next::Stopped(stop)),
+                    _ => {}
                 }
-                _ => Next::Nothing,
-            });
+            }
+        })?;
+        if let Some(Next::Stopped(_)) = next {
+            self.finish()?;
         }
+        Ok(next.unwrap_or(Next::Nothing))
     }
 
     /// Takes notice of what came meanwhile, and answers whether the blocks that it has are still wanted: not when the

@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
 };
 
+use super::startup::Startup;
 use super::{Endpoint, NetError, SocketOptions};
 use crate::entrance::{Caller, Entrance};
 use crate::name::OwnedName;
@@ -41,11 +42,11 @@ impl Listeners {
 /// A socket that listens.
 #[derive(Debug)]
 pub(super) struct Listener {
+    // Removes the file of a Unix socket. Dropped first: while the socket listens nobody takes the file for one that was left.
+    _name: Option<OwnedName>,
     entrance: Entrance,
     /// With the port that the system chose.
     pub(super) endpoint: Endpoint,
-    // Removes the file of a Unix socket.
-    _name: Option<OwnedName>,
 }
 
 impl Listener {
@@ -56,17 +57,22 @@ impl Listener {
             Errno::NAMETOOLONG => NetError::PathTooLong { endpoint: endpoint.clone() },
             _ => NetError::system("listen on", endpoint, errno),
         };
-        let (socket, name) = match endpoint {
-            Endpoint::Tcp(address) => (tcp(address).map_err(failed)?, None),
+        let system = |error| NetError::system("listen on", endpoint, error);
+        let (socket, name, startup) = match endpoint {
+            Endpoint::Tcp(address) => (tcp(address).map_err(failed)?, None, None),
             Endpoint::Ipc(path) => {
+                let home = Home::new().map_err(system)?;
+                let Some(startup) = Startup::begin(path, &home).map_err(system)? else {
+                    return Err(NetError::InUse { endpoint: endpoint.clone() });
+                };
                 clear(path, endpoint)?;
                 let socket = unix(path).map_err(failed)?;
-                let home = Home::new().map_err(|error| NetError::system("listen on", endpoint, error))?;
-                let name = OwnedName::adopt(path.clone(), &home);
-                (socket, Some(name.map_err(|error| NetError::system("listen on", endpoint, error))?))
+                let name = OwnedName::adopt(path.clone(), &home).map_err(system)?;
+                (socket, Some(name), Some(startup))
             }
         };
         listen(&socket, BACKLOG).map_err(failed)?;
+        drop(startup);
         let endpoint = match endpoint {
             Endpoint::Tcp(_) => {
                 let address = getsockname(&socket).and_then(SocketAddr::try_from).map_err(failed)?;
@@ -74,7 +80,7 @@ impl Listener {
             }
             Endpoint::Ipc(_) => endpoint.clone(),
         };
-        Ok(Self { entrance: Entrance::new(socket), endpoint, _name: name })
+        Ok(Self { _name: name, entrance: Entrance::new(socket), endpoint })
     }
 
     pub(super) fn next(&mut self, now: Instant) -> Caller {
@@ -113,7 +119,7 @@ fn unix(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket that nobody listens on, nor is about to: we have the [`Startup`].
 fn clear(path: &Path, endpoint: &Endpoint) -> Result<(), NetError> {
     let failed = |errno: Errno| NetError::system("listen on", endpoint, errno);
     match fs::symlink_metadata(path) {
@@ -151,6 +157,10 @@ const BACKLOG: i32 = 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::Barrier;
+    use std::thread;
+
     use rustix::net::sockopt::{socket_recv_buffer_size, socket_send_buffer_size};
 
     use super::*;
@@ -171,5 +181,51 @@ mod tests {
         let Caller::Peer(accepted) = listener.next(clock::now()) else { panic!("nobody came") };
         assert_eq!(socket_recv_buffer_size(&accepted).unwrap(), 48 << 10);
         assert_eq!(socket_send_buffer_size(&accepted).unwrap(), 40 << 10);
+    }
+    #[test]
+    fn of_many_who_start_at_once_exactly_one_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("here");
+        let endpoint = Endpoint::Ipc(path.clone());
+        let barrier = Barrier::new(8);
+        for round in 0..300 {
+            if round % 3 == 0 {
+                // What somebody left that was killed.
+                drop(UnixListener::bind(&path).unwrap());
+            }
+            let start = || {
+                barrier.wait();
+                let started = Listeners::new([&endpoint]);
+                barrier.wait();
+                started
+            };
+            let started = thread::scope(|scope| {
+                [(); 8].map(|()| scope.spawn(start)).map(|starting| starting.join().unwrap())
+            });
+            assert_eq!(
+                started.iter().filter(|started| started.is_ok()).count(),
+                1,
+                "round {round}: {started:?}"
+            );
+            for error in started.iter().filter_map(|started| started.as_ref().err()) {
+                assert!(matches!(error, NetError::InUse { .. }), "round {round}: {error}");
+            }
+            UnixStream::connect(&path).unwrap();
+            drop(started);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_a_starter_left_that_was_killed_is_nobodys_and_what_is_no_lock_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::Ipc(dir.path().join("here"));
+        let lock = dir.path().join("here.starting");
+        fs::write(&lock, "").unwrap();
+        drop(Listeners::new([&endpoint]).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        fs::write(&lock, "something else").unwrap();
+        assert!(matches!(Listeners::new([&endpoint]), Err(NetError::System { .. })));
+        assert_eq!(fs::read_to_string(&lock).unwrap(), "something else");
     }
 }

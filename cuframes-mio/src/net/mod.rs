@@ -11,6 +11,7 @@ mod driver;
 mod endpoint;
 mod listener;
 mod options;
+mod startup;
 
 use std::{fmt, io};
 

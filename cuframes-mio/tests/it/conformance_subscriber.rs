@@ -225,6 +225,23 @@ fn a_ready_subscriber_says_how_it_wakes_takes_the_current_frame_and_acknowledges
     assert_eq!(word(layout::slot(1) + 0x10), 0, "no ack bit for a frame up to initial_seq (D-5)");
 }
 
+/// A plain v1 publisher may leave 0 in `written_bytes`, which says nothing (D-35).
+#[test]
+fn no_valid_bytes_are_none_only_from_a_publisher_that_says_so() {
+    let whole = usize::try_from(STRIDE).unwrap();
+    for (epoch, len) in [(0_u64, whole), (0x1234, 0)] {
+        let memory = (region(&[(0xE8, &epoch.to_le_bytes())]), pool(POOL_SIZE, SEALS));
+        let (subscriber, mut raw) = HostMemory::welcome(memory, |stream| stream);
+        raw.expect_silence();
+        let subscriber = &mut *subscriber.subscriber.borrow_mut();
+        let frame = subscriber.as_mut().unwrap().with(|subscriber| subscriber.poll_next().unwrap().unwrap());
+        let (frame, mut copy) = (frame.unwrap(), vec![1; whole]);
+        assert_eq!((frame.epoch(), frame.len(), frame.bytes().unwrap().len()), (epoch, len, len));
+        assert_eq!(frame.copy_to_host(&(), &mut copy, LONG).unwrap(), len);
+        assert!(copy[..len].iter().all(|byte| *byte == 0));
+    }
+}
+
 #[test]
 fn a_wake_up_eventfd_that_comes_when_it_is_ready_already_wakes_its_loop() {
     let memory = (region(&[]), pool(POOL_SIZE, SEALS));

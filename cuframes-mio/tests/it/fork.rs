@@ -41,6 +41,7 @@ fn child_forks() {
                     assert!(matches!(error, Error::Forked { .. }), "{error}");
                 }
                 assert!(subscriber.try_next().is_err() && subscriber.poll_next().is_err());
+                assert!(matches!(subscriber.wait_until_ready(LONG), Err(Error::Forked { .. })));
                 assert!(subscriber.handle_event(Token(0), now()).is_err());
                 assert!(subscriber.register(poll.registry(), Token(0)).is_err());
                 subscriber.handle_timeout(now());

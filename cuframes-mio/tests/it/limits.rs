@@ -11,6 +11,7 @@ use crate::common::{LONG, STRICT, Stream, check, fill, meta, told, until};
 use crate::other::{Other, hear, tell};
 use crate::raw::{RawPeer, empty, error_in, stuff};
 use cuframes_mio::core::error::ErrorCode;
+use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Policy, Timeouts};
 use cuframes_mio::{Publisher, ServedPublisher, Subscriber};
 use cuframes_testkit::vectors::vector;
@@ -273,4 +274,41 @@ fn who_finds_no_descriptor_left_is_told_so_and_the_publisher_does_not_spin() {
     other.say("leave 64");
     other.hear();
     stream.subscriber("eye", STRICT).connect().unwrap();
+}
+
+#[test]
+#[ignore = "needs a process of its own, whose limits it changes: started by the test below"]
+fn child_ends_without_descriptors() {
+    let (key, dir) = told();
+    let mut timeouts = Timeouts::default();
+    timeouts.shutdown_grace = LONG;
+    let publisher = Publisher::builder(key, meta()).run_dir(dir).timeouts(timeouts);
+    let publisher = publisher.create().unwrap().serve().unwrap();
+    tell("ready");
+    hear();
+    // None can be had any more, not even in the place of one that is closed.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).unwrap();
+    tell("none left");
+    until("somebody who can't be accepted", || publisher.stats().accept_failures > 0);
+    tell("ends");
+    publisher.shut_down(ShutdownReason::NORMAL).unwrap();
+}
+
+#[test]
+fn a_publisher_without_descriptors_does_not_spin_while_it_waits_for_the_last_subscriber() {
+    let stream = Stream::new();
+    let mut other = Other::start("limits::child_ends_without_descriptors", &stream);
+    let subscriber = RawPeer::subscribe(stream.socket());
+    other.say("");
+    other.wait_for_line("none left");
+    let _waiting = RawPeer::connect(stream.socket());
+    other.wait_for_line("ends");
+    // When it would try again.
+    thread::sleep(Duration::from_millis(200));
+    let (start, before) = (Instant::now(), processor_time(other.pid()));
+    thread::sleep(Duration::from_secs(1));
+    let used = processor_time(other.pid()) - before;
+    assert!(used < start.elapsed().as_secs_f64() / 2.0, "{used} s of processor time");
+    assert!(subscriber.is_connected());
 }

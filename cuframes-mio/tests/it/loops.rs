@@ -1,19 +1,21 @@
 //! What an event loop around us may rely on: it sleeps when nothing is to do, hears of everything, and of nothing that is
 //! gone.
 
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cuframes_mio::core::{Policy, Timeouts};
-use cuframes_mio::{EventSource, Pollable, Publisher, Subscriber, Turn, now};
+use cuframes_mio::core::{Gone, Policy, Timeouts};
+use cuframes_mio::{Error, EventSource, Pollable, Publisher, Subscriber, Turn, now};
 use cuframes_testkit::vectors::vector;
-use mio::{Events, Poll, Token};
+use mio::{Events, Poll, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{LONG, NEWEST, STRICT, Stream, fill, until};
+use crate::other::Other;
 
 /// How often `pollable` wakes up by itself during a while in which nothing happens.
 fn wake_ups<T: EventSource>(pollable: &mut Pollable<T>) -> usize {
@@ -48,10 +50,40 @@ fn idle_means_that_the_one_descriptor_is_silent_however_many_peers_spoke() {
     let mut peers: Vec<_> = (0..100).map(|_| UnixStream::connect(stream.socket()).unwrap()).collect();
     while publisher.turn().unwrap() == Turn::Again || is_readable(&publisher) {}
     for peer in &mut peers {
-        std::io::Write::write_all(peer, &vector("hello_req_features")).unwrap();
+        io::Write::write_all(peer, &vector("hello_req_features")).unwrap();
     }
     while publisher.turn().unwrap() == Turn::Again {}
     assert!(!is_readable(&publisher), "events are left in the nested epoll");
+}
+
+/// Without time to wait each call looks once, so that a loop of the caller's own gets on.
+#[test]
+fn a_loop_that_never_waits_connects_takes_frames_and_hears_of_the_end() {
+    let stream = Stream::new();
+    let mut subscriber = stream.reconnecting(NEWEST).start().unwrap();
+    assert!(!subscriber.wait_until_ready(Duration::ZERO).unwrap());
+    let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    until("the handshake", || subscriber.wait_until_ready(Duration::ZERO).unwrap());
+    drop(subscriber);
+
+    let mut subscriber = stream.reconnecting(NEWEST).start().unwrap();
+    until("the handshake", || subscriber.next(Duration::ZERO).unwrap().is_none() && subscriber.is_ready());
+    publisher.claim().unwrap().commit();
+    assert!(subscriber.next(Duration::ZERO).unwrap().is_some());
+    drop((subscriber, publisher));
+
+    let publisher = Other::start("processes::child_publishes", &stream);
+    let mut subscriber = stream.subscriber("eye", NEWEST).connect().unwrap();
+    publisher.kill();
+    let mut looks = 0;
+    let error = loop {
+        looks += 1;
+        if let Err(error) = subscriber.next(Duration::ZERO) {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Gone { gone: Gone::Disconnected, .. }), "{error}");
+    assert!(looks < 100, "{looks} looks");
 }
 
 #[test]
@@ -172,4 +204,41 @@ fn nobody_can_keep_the_others_from_waking_the_publisher() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// Wakes its loop up every millisecond, and has something to say at last.
+struct Ticking {
+    due: cuframes_mio::core::Instant,
+    left: u32,
+}
+
+impl EventSource for Ticking {
+    const TOKENS: usize = 0;
+
+    fn register(&mut self, _: &Registry, _: Token) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn handle_event(&mut self, _: Token, _: cuframes_mio::core::Instant) -> io::Result<Turn> {
+        Ok(Turn::Idle)
+    }
+
+    fn handle_timeout(&mut self, now: cuframes_mio::core::Instant) {
+        self.left = self.left.saturating_sub(1);
+        self.due = now + Duration::from_millis(1);
+    }
+
+    fn poll_timeout(&self) -> Option<cuframes_mio::core::Instant> {
+        Some(self.due)
+    }
+}
+
+#[test]
+fn who_waits_for_an_event_is_not_woken_by_what_is_none() {
+    for timeout in [Some(LONG), None] {
+        let mut ticking = Pollable::new(Ticking { due: now(), left: 20 }).unwrap();
+        let is_over = |ticking: &mut Ticking| (ticking.left == 0).then_some(());
+        assert_eq!(ticking.poll_within(Some(Duration::ZERO), is_over).unwrap(), None);
+        assert_eq!(ticking.poll_within(timeout, is_over).unwrap(), Some(()));
+    }
 }

@@ -189,6 +189,51 @@ fn who_is_evicted_comes_back_and_takes_no_frame_twice() {
 }
 
 #[test]
+fn who_is_evicted_before_its_first_frame_misses_none_for_the_numbers_of_an_earlier_publisher() {
+    let stream = Stream::new();
+    let mut old = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    let mut subscriber = stream.reconnecting(STRICT).connect().unwrap();
+    for seq in 1..=5 {
+        publish(&mut old);
+        assert_eq!(next(&mut subscriber).seq(), seq);
+    }
+    let first = subscriber.header().unwrap().epoch;
+    let stopping = thread::spawn(move || drop(old));
+    until("the end of the first one", || {
+        assert!(subscriber.next(Duration::from_millis(1)).unwrap().is_none());
+        !subscriber.is_attached()
+    });
+    stopping.join().unwrap();
+
+    let mut timeouts = Timeouts::default();
+    timeouts.consumer_ack = Duration::from_millis(50);
+    let builder = stream.publisher(1, Policy::STRICT_WAIT).timeouts(timeouts);
+    let mut new = builder.create().unwrap().serve().unwrap();
+    until("the second one", || {
+        assert!(subscriber.next(Duration::from_millis(1)).unwrap().is_none());
+        subscriber.is_attached()
+    });
+    let second = subscriber.header().unwrap().epoch;
+    assert_ne!(first, second);
+    // It takes none of these, and is sent away for it.
+    assert_eq!([(); 2].map(|()| publish(&mut new)), [1, 2]);
+    until("the return", || {
+        let frame = subscriber.next(Duration::from_millis(10)).unwrap();
+        assert!(frame.is_none_or(|frame| frame.seq() == 2));
+        subscriber.stats().reconnects == 2
+    });
+    assert_eq!(publish(&mut new), 3);
+    let mut frame = next(&mut subscriber);
+    if frame.seq() == 2 {
+        drop(frame);
+        frame = next(&mut subscriber);
+    }
+    check(&frame);
+    assert_eq!((frame.seq(), frame.epoch()), (3, second));
+    assert_eq!(subscriber.stats().evictions, 1);
+}
+
+#[test]
 fn who_finds_no_place_waits_for_one() {
     let stream = Stream::new();
     let mut publisher = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{LONG, NEWEST, STRICT, Stream, check, publish, until};
+use crate::other::Other;
 use cuframes_mio::core::wire::ShutdownReason;
 use cuframes_mio::core::{Features, Instant, Policy, Tile};
 use cuframes_mio::dispatch::{
@@ -188,8 +189,7 @@ fn blocks_without_a_frame_fail_and_the_worker_goes_on() {
                     worker.done(work).unwrap().unwrap();
                 }
                 NextWork::Stopped(Stop::Shutdown) => return works,
-                NextWork::Stopped(stop) => panic!("{stop:?}"),
-                NextWork::Nothing => {}
+                other => panic!("{other:?}"),
             }
         }
     });
@@ -201,6 +201,40 @@ fn blocks_without_a_frame_fail_and_the_worker_goes_on() {
     assert_eq!((counts.succeeded, counts.failed), (1, 9));
     server.shut_down().unwrap();
     assert_eq!(working.join().unwrap(), [9]);
+}
+
+#[test]
+fn a_frame_of_the_next_publisher_is_not_taken_for_one_of_the_same_number() {
+    let stream = Stream::new();
+    let old = Other::start("processes::child_publishes", &stream);
+    let subscriber = stream.reconnecting(NEWEST).no_ack().connect().unwrap();
+    let epoch = subscriber.header().unwrap().epoch;
+    let task = StreamTask { name: FRAMES.into(), key: stream.key.clone(), epoch }.to_string();
+    let mut server = Dispatcher::builder(anywhere()).listen().unwrap();
+    let mut config = TaskConfig::new(task.clone());
+    config.max_retries = 0;
+    server.schedule(|scheduler| scheduler.add_task(config)).unwrap().unwrap();
+    let endpoint = server.endpoint().clone();
+    let mut worker = StreamWorker::start(&endpoint, FRAMES, subscriber, |settings| settings).unwrap();
+    old.kill();
+    let mut new = stream.publisher(2, Policy::DROP_OLDEST).create().unwrap().serve().unwrap();
+    publish(&mut new);
+    let (mut asked, mut asked_of_the_new) = (0, 0);
+    until("blocks that were asked for there", || {
+        let roi = Roi::new(&[1, 0, 0], &[1, 4, 64]);
+        let block_id = BlockId::new(task.clone(), asked);
+        let block = Block { read_roi: roi.clone(), write_roi: roi, block_id, ..Block::default() };
+        server.schedule(|scheduler| scheduler.add_block(block, &[])).unwrap().unwrap();
+        asked += 1;
+        until("the end of a block", || {
+            let _ = server.next_event(Some(Duration::from_millis(1))).unwrap();
+            let next = worker.next(Some(Duration::from_millis(1))).unwrap();
+            assert!(matches!(next, NextWork::Nothing), "{next:?}");
+            server.scheduler().counts(&task).unwrap().failed == asked
+        });
+        asked_of_the_new += u32::from(worker.subscriber().header().unwrap().epoch != epoch);
+        asked_of_the_new == 3
+    });
 }
 
 #[test]

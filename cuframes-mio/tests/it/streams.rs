@@ -370,6 +370,27 @@ fn what_a_stream_may_still_write_when_it_fails_is_never_used_again() {
 }
 
 #[test]
+fn what_a_stream_may_still_read_when_it_fails_is_neither_given_back_nor_unmapped() {
+    let stream = Stream::new();
+    let device = Slow::new(&stream.key);
+    let mut timeouts = Timeouts::default();
+    timeouts.shutdown_grace = Duration::from_millis(50);
+    let builder = stream.publisher(1, Policy::DROP_OLDEST).timeouts(timeouts);
+    let mut publisher = builder.create_on(device.clone()).unwrap().serve().unwrap();
+    let mut subscriber = stream.subscriber("eye", STRICT).connect_on(device.clone()).unwrap();
+    let [writing, reading] = [device.stream(), device.stream()];
+    publish_on(&mut publisher, &writing);
+    let frame = next_on(&mut subscriber);
+    reading.hold();
+    device.fail(Call::Notify);
+    assert_eq!(frame.release_after(&reading).unwrap_err().code(), ErrorCode::CUDA);
+    assert_eq!(publisher.try_claim().unwrap_err().waiting_for_leases, subscriber.bit().unwrap().mask());
+    drop((subscriber, publisher));
+    assert_eq!(device.open(), 1, "the stream may still read it");
+    [writing, reading].iter().for_each(SlowStream::end);
+}
+
+#[test]
 fn a_claim_that_is_dropped_lets_those_after_it_pass() {
     let stream = Stream::new();
     let (device, mut publisher) = serve(&stream, 2, Policy::DROP_OLDEST);
