@@ -305,8 +305,9 @@ impl Machine for Worker {
     }
 
     fn transmitted(&mut self, conn: ConnId, n: usize) {
-        let is_full =
-            |links: &Links<Peer, Line<Role>>| links.get(conn).is_some_and(|(peer, _)| peer.waiting() > MAX_WAITING);
+        let is_full = |links: &Links<Peer, Line<Role>>| {
+            links.get(conn).is_some_and(|(peer, _)| peer.waiting() > MAX_WAITING)
+        };
         let was_full = is_full(&self.links);
         self.links.transmitted(conn, n);
         if let Some(line) = self.links.what_mut(conn) {

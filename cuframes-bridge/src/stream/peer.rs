@@ -131,9 +131,9 @@ impl Incoming {
         }
     }
 
-    /// Bytes that are still to come.
+    /// Bytes that are still to come. The sum was looked at when the words about the frame were read.
     pub(super) const fn left(&self) -> u64 {
-        self.info.written_bytes + VERDICT_BYTES - self.got
+        self.info.written_bytes.saturating_add(VERDICT_BYTES).saturating_sub(self.got)
     }
 
     /// Where the next `len` bytes go, if they are the frame's own.

@@ -38,13 +38,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// A receiver with these settings.
     #[must_use]
     pub fn new(config: ReceiverConfig) -> Self {
-        Self {
-            config,
-            links: Links::default(),
-            events: VecDeque::new(),
-            is_over: false,
-            now: Instant::ZERO,
-        }
+        Self { config, links: Links::default(), events: VecDeque::new(), is_over: false, now: Instant::ZERO }
     }
 
     /// The frame that is offered on a connection goes there.

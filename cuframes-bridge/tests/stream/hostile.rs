@@ -6,10 +6,10 @@ use cuframes_bridge::stream::{
     Fate, InfoError, LinkFault, Receiver, ReceiverConfig, ReceiverEvent, SenderEvent,
 };
 use cuframes_bridge::wire::{Begin, Chunk, Done, FrameType, Hello, Message, SnapshotId, token_hash};
-use cuframes_core::Instant;
 use cuframes_core::streams::{ConnId, Machine};
+use cuframes_core::{FrameMeta, Instant};
 
-use crate::world::World;
+use crate::world::{World, meta};
 
 const NOW: Instant = Instant::from_nanos(1_000);
 
@@ -58,6 +58,16 @@ fn load() -> Begin {
     }
 }
 
+/// With one byte more there would be none.
+fn as_large_as_can_be_said(begin: &mut Begin) {
+    let large = FrameMeta { frame_size_bytes: u64::MAX, ..meta() };
+    let words = large.to_bytes();
+    let words = words.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
+    begin.tokens.splice(1..17, words);
+    begin.tokens[21..23].fill(u32::MAX);
+    begin.payload_bytes = 0;
+}
+
 /// The connection has ended with this fault, after these were said; and its sender was told.
 fn ends(messages: &[Message]) -> LinkFault {
     let (mut receiver, conn) = greeted();
@@ -79,7 +89,7 @@ fn ends(messages: &[Message]) -> LinkFault {
 #[test]
 fn words_about_a_frame_that_do_not_hold_together_end_the_connection() {
     type Change = fn(&mut Begin);
-    let cases: [(Change, InfoError); 7] = [
+    let cases: [(Change, InfoError); 8] = [
         (|begin| begin.tokens.truncate(20), InfoError::Words),
         (|begin| begin.tokens[0] = 2, InfoError::Version(2)),
         (|begin| begin.id.request = 0, InfoError::Number { found: 1, expected: 0 }),
@@ -87,6 +97,7 @@ fn words_about_a_frame_that_do_not_hold_together_end_the_connection() {
         (|begin| begin.payload_bytes += 1, InfoError::Size { payload: 770, frame: 768 }),
         (|begin| begin.payload_bytes = u64::MAX, InfoError::Size { payload: u64::MAX, frame: 768 }),
         (|begin| begin.tokens[22] = 1 << 30, InfoError::Size { payload: 769, frame: 768 }),
+        (as_large_as_can_be_said, InfoError::Size { payload: 0, frame: u64::MAX }),
     ];
     for (change, expected) in cases {
         let mut begin = load();
