@@ -296,9 +296,9 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         self.offer(now, conn, &begin)
     }
 
-    /// Ends a connection; says `word` before.
+    /// Ends a connection; says `word` before. One that ends already has its last words.
     fn turn_away(&mut self, conn: ConnId, fault: Option<LinkFault>, word: Option<&str>) {
-        let Some(peer) = self.links.what_mut(conn) else { return };
+        let Some(peer) = self.links.what_mut(conn).filter(|peer| !peer.is_left) else { return };
         let (key, place, asked) = leave(peer);
         self.events.extend(asked.then(|| not_fetched(conn)));
         if let Some(word) = word {
