@@ -5,16 +5,16 @@ use std::time::Duration;
 use cuframes_bridge::stream::{
     Fate, InfoError, LinkFault, Receiver, ReceiverConfig, ReceiverEvent, SenderEvent,
 };
-use cuframes_bridge::wire::{Begin, Chunk, Done, FrameType, Hello, Message, SnapshotId, token_hash};
+use cuframes_bridge::wire::{Begin, Chunk, Done, FrameType, Header, Hello, Message, SnapshotId, token_hash};
 use cuframes_core::streams::{ConnId, Machine};
 use cuframes_core::{FrameMeta, Instant};
 
 use crate::world::{World, meta};
 
-const NOW: Instant = Instant::from_nanos(1_000);
+pub(crate) const NOW: Instant = Instant::from_nanos(1_000);
 
 /// A receiver, and a connection to it on which a hello was said.
-fn greeted() -> (Receiver<Vec<u8>>, ConnId) {
+pub(crate) fn greeted() -> (Receiver<Vec<u8>>, ConnId) {
     let mut receiver = Receiver::new(ReceiverConfig::default());
     let conn = receiver.handle_accepted(NOW, 0).unwrap();
     say(&mut receiver, conn, &[hello("cam0")]);
@@ -37,14 +37,14 @@ fn hello(name: &str) -> Message {
     })
 }
 
-fn say(receiver: &mut Receiver<Vec<u8>>, conn: ConnId, messages: &[Message]) {
+pub(crate) fn say(receiver: &mut Receiver<Vec<u8>>, conn: ConnId, messages: &[Message]) {
     let mut bytes = Vec::new();
     messages.iter().for_each(|message| message.encode(&mut bytes));
     receiver.handle_bytes(NOW, conn, &bytes);
 }
 
 /// What a well-behaved sender says about frame 1.
-fn load() -> Begin {
+pub(crate) fn load() -> Begin {
     let mut world = World::strict(1);
     world.is_busy = true;
     world.run();
@@ -138,6 +138,22 @@ fn what_has_no_place_ends_the_connection() {
     let begin = Begin { id: SnapshotId { request: 1 << 63 | 1, ..load().id }, ..load() };
     assert_eq!(ends(&[Message::Begin(begin.clone())]), LinkFault::Unexpected(FrameType::SNAPSHOT_BEGIN));
     assert_eq!(ends(&[Message::LoadBegin(begin)]), LinkFault::Unexpected(FrameType::LOAD_BEGIN));
+}
+
+#[test]
+fn a_message_of_a_type_that_there_is_not_ends_the_connection_before_its_bytes_come() {
+    let header = Header { kind: FrameType(77), bytes: u32::MAX }.encode();
+    let (mut receiver, conn) = greeted();
+    receiver.handle_bytes(NOW, conn, &header);
+    let Some(ReceiverEvent::Left { fault, .. }) = receiver.poll_event() else { panic!("it is waited for") };
+    assert_eq!(fault, Some(LinkFault::Unexpected(FrameType(77))));
+
+    let mut world = World::strict(1);
+    world.run();
+    let (near, _) = world.link.unwrap();
+    world.sender.handle_bytes(NOW, near, &header);
+    let fault = Some(LinkFault::Unexpected(FrameType(77)));
+    assert_eq!(world.sender.poll_event(), Some(SenderEvent::Lost { fault }));
 }
 
 #[test]
