@@ -19,7 +19,7 @@ use super::event::{Received, ReceiverEvent};
 use super::fault::LinkFault;
 use super::info::{FETCH, FrameInfo, Greeting};
 use super::peer::{Answered, Incoming, Peer, Stage, Wanted, Wire};
-use super::words::{FarTimes, Fate, printable};
+use super::words::{FarTimes, Fate, TORN, printable};
 use crate::wire::{Begin, FrameType, Message, SnapshotId};
 
 /// Takes the frames of any number of senders, one stream each, and puts their bytes in places that its owner gives: `S` is such
@@ -471,8 +471,6 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Why a frame is left out that was overwritten while it was sent.
-const TORN: &str = "it was overwritten while it was sent";
 /// Bytes that were read and have no place, which are as many as one read gives.
 const MAX_REST: usize = 1 << 20;
 /// Bytes that may wait for a sender that does not read.
