@@ -155,7 +155,8 @@ impl Streams {
         {
             return Decision::Skip(Fate::Refused(why));
         }
-        if !self.berths.contains_key(&key) && !(self.has_frames_left() && self.has_room()) {
+        let may_be = self.berths.contains_key(&key) || self.has_frames_left() && self.has_room();
+        if !may_be {
             return Decision::Wait;
         }
         match self.berths.get(&key) {
