@@ -45,7 +45,7 @@ fn of_so_many_frames_that_are_wanted_none_more_is_published_and_the_next_receive
     let endpoint = first.endpoint().clone();
     let mut sender = strict_sender(&stream, &first);
     let (mut arrived, mut idle) = (Vec::new(), 0);
-    while idle < 50 {
+    while idle < 50 && publisher.stats().frames < 100 {
         let heard = received(&mut first);
         let is_idle = offer(&mut publisher).is_none() && heard.is_empty() && sent(&mut sender).is_empty();
         idle = if is_idle { idle + 1 } else { 0 };
