@@ -390,10 +390,8 @@ impl Due for Role {
         let fault = if self.is_connected() { Fault::Receive } else { Fault::Unreachable };
         deadline.map(|at| (at, fault))
     }
-}
 
-impl Role {
-    const fn is_connected(&self) -> bool {
+    fn is_connected(&self) -> bool {
         match self {
             Self::Channel(channel) => channel.is_connected,
             Self::Transfer(transfer) => transfer.is_connected,

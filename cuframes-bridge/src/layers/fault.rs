@@ -60,7 +60,7 @@ pub enum Fault {
     },
     /// Another worker took its place.
     Replaced,
-    /// One that connected later has its place, and it had not said who it is.
+    /// One that connected later has its place, and it had said nothing.
     Surplus,
     /// The way through this worker failed, or the owner gave it up.
     Forgotten,

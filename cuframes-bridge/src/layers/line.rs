@@ -21,6 +21,9 @@ pub(super) struct Line<R> {
 pub(super) trait Due {
     /// By when the peer has to do something, and what it means if it does not.
     fn due(&self) -> Option<(Instant, Fault)>;
+
+    /// Whether the connection is there, and not only asked for.
+    fn is_connected(&self) -> bool;
 }
 
 /// How a connection ends.
@@ -56,7 +59,9 @@ pub(super) fn late<R: Due>(
         match line.role.due() {
             Some((at, fault)) if at <= now => late.push((conn, fault)),
             // What can't be sent before it is connected does not stall.
-            _ if line.stall.is_over(now, peer.waiting() > 0, send_timeout) => late.push((conn, Fault::Send)),
+            _ if line.stall.is_over(now, peer.waiting() > 0 && line.role.is_connected(), send_timeout) => {
+                late.push((conn, Fault::Send));
+            }
             due => next = [next, due.map(|(at, _)| at), line.stall.until()].into_iter().flatten().min(),
         }
     }

@@ -84,7 +84,6 @@ mod line;
 mod peer;
 mod recovery;
 mod route;
-mod schedule;
 mod session;
 mod stall;
 mod transfer;
@@ -97,7 +96,6 @@ pub use fault::Fault;
 pub use hello::HelloError;
 pub use recovery::{Recovery, Step};
 pub use route::{Member, Path, Registry, RouteError, Span};
-pub use schedule::{Schedule, Trouble};
 pub use transfer::ChunkFault;
 pub use worker::{
     FinishError, Outcome, Refusal, Snapshot, Task, TaskId, Wants, Worker, WorkerConfig, WorkerEvent,

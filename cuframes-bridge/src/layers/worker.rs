@@ -7,8 +7,8 @@
 //! - A request that is wrong, or fails, costs a result with status 1. What can't be read, or has no place, costs the connection.
 //! - Without a coordinator there are no sessions.
 //!
-//! A coordinator that is gone is tried again a second later, for ever, by the [`Schedule`](super::Schedule); between attempts
-//! that fail the driver has pauses of its own.
+//! A coordinator that is gone is tried again a second later, for ever. A machine does not hear of attempts that fail: the pauses
+//! between these are the driver's.
 
 mod answer;
 mod check;
@@ -29,7 +29,6 @@ use cuframes_core::streams::{Action, ConnId, Links, Machine};
 
 use super::line::{self, Due, How, Line};
 use super::peer::{Peer, Piece};
-use super::schedule::{Schedule, Trouble};
 use super::session::Sessions;
 use super::{Fault, LINGER};
 use crate::wire::{Message, SnapshotId, WireError};
@@ -49,7 +48,6 @@ pub struct Worker {
     /// The connection to the coordinator, while it is there or is tried.
     control: Option<ConnId>,
     is_joined: bool,
-    schedule: Schedule,
     sessions: Sessions,
     /// What the owner has; also what nobody waits for any more.
     out: BTreeMap<TaskId, Out>,
@@ -101,7 +99,6 @@ impl Worker {
             links: Links::default(),
             control: None,
             is_joined: false,
-            schedule: Schedule::default(),
             out: BTreeMap::new(),
             next_task: 0,
             events: VecDeque::new(),
@@ -196,14 +193,11 @@ impl Worker {
         }
         self.control = None;
         self.sessions.clear();
-        let delay = if mem::take(&mut self.is_joined) {
+        if mem::take(&mut self.is_joined) {
             self.events.push_back(WorkerEvent::Lost { fault });
-            self.schedule.lost()
-        } else {
-            self.schedule.failed(Trouble::Other)
-        };
+        }
         if !self.is_over {
-            self.connect(delay);
+            self.connect(PAUSE);
         }
     }
 
@@ -249,8 +243,16 @@ impl Machine for Worker {
             matches!(line.role, Role::Upstream(_)) && self.control != Some(*conn)
         };
         let all = self.links.iter().filter(is_data).count() + self.links.closing();
-        if self.is_over || all >= self.config.max_connections {
+        if self.is_over {
             return None;
+        }
+        if all >= self.config.max_connections {
+            // Whoever only connects keeps nobody out who has something to say.
+            let idle = |entry: &(ConnId, &Line<Role>)| {
+                is_data(entry) && matches!(&entry.1.role, Role::Upstream(upstream) if upstream.is_idle())
+            };
+            let (oldest, _) = self.links.iter().find(idle)?;
+            self.end(oldest, How::Now, Fault::Surplus);
         }
         let line = Line::new(Role::Upstream(Box::default()));
         let conn = self.links.accept(Peer::new(self.config.limits), line);
@@ -349,6 +351,13 @@ impl Due for Role {
             _ => None,
         }
     }
+
+    fn is_connected(&self) -> bool {
+        match self {
+            Self::Next(next) => next.is_connected,
+            _ => true,
+        }
+    }
 }
 
 impl Line<Role> {
@@ -365,6 +374,8 @@ fn upstream_of(links: &mut Links<Peer, Line<Role>>, conn: ConnId) -> Option<&mut
     }
 }
 
+/// Before a coordinator that is gone is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of answers that may wait for a peer before nothing more is done for it.
 const MAX_WAITING: usize = 1 << 20;
 /// Up to here nobody is asked for what is kept of incomplete frames.

@@ -96,8 +96,8 @@ pub enum ReceiverEvent<S> {
         /// It was [asked for](super::Receiver::fetch).
         is_fetched: bool,
     },
-    /// A frame is there. It waits for [`settle`](super::Receiver::settle), also if it had no place; but not if its place is given back here
-    /// because it was not whole.
+    /// A frame is there, in its place; one that was [skipped](super::Receiver::skip) is not told. It waits for
+    /// [`settle`](super::Receiver::settle), unless it is not whole: then its place is only given back.
     Complete {
         /// Its connection.
         conn: ConnId,

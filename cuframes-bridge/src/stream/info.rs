@@ -66,7 +66,7 @@ impl FrameInfo {
             before_ns: join(before_hi, before_lo),
         };
         if info.written_bytes > meta.frame_size_bytes
-            || begin.payload_bytes != info.written_bytes + VERDICT_BYTES
+            || Some(begin.payload_bytes) != info.written_bytes.checked_add(VERDICT_BYTES)
         {
             return Err(InfoError::Size { payload: begin.payload_bytes, frame: meta.frame_size_bytes });
         }
@@ -97,7 +97,7 @@ impl FrameInfo {
             layer_start: 0,
             layer_end: last_row(&self.meta),
         };
-        let payload_bytes = self.written_bytes + VERDICT_BYTES;
+        let payload_bytes = self.written_bytes.saturating_add(VERDICT_BYTES);
         Begin { id, payload_bytes, status: 0, tokens, message: Default::default() }
     }
 }

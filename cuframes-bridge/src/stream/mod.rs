@@ -31,7 +31,7 @@ pub use info::{Announcement, FrameInfo, Greeting, InfoError};
 pub use receiver::Receiver;
 pub use sender::Sender;
 pub use transfer::Payload;
-pub use words::{FarTimes, Fate};
+pub use words::{FarTimes, Fate, TORN};
 
 /// What is said on a link is short, but for the frames.
 const LIMITS: Limits = Limits { work_bytes: 80, tokens: 64, text: 4096 };

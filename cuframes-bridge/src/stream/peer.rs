@@ -38,7 +38,8 @@ impl Link for Wire {
         match self.decoder.next(bytes)? {
             Some(Decoded::Unknown(header)) => Err(LinkFault::Unexpected(header.kind)),
             Some(Decoded::Message(message)) => Ok(Some(message)),
-            None => Ok(None),
+            // Its bytes, of which there may be any number, are not waited for.
+            None => self.decoder.unknown().map_or(Ok(None), |header| Err(LinkFault::Unexpected(header.kind))),
         }
     }
 
@@ -79,10 +80,19 @@ pub(super) struct Peer<S> {
 pub(super) struct Wanted {
     pub(super) request: u64,
     pub(super) until: Instant,
-    /// How many others have come before it.
+    /// How many others have come before it, or, when it is there, before the last word.
     pub(super) before: u32,
-    /// It is there, and only the last word is missing.
-    pub(super) is_there: bool,
+    pub(super) answer: Answered,
+}
+
+/// How far the answer to a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answered {
+    No,
+    /// The frame has begun.
+    Begun,
+    /// All of it is there, and only the last word is missing.
+    Whole,
 }
 
 /// How far it is with a frame.
@@ -131,9 +141,9 @@ impl Incoming {
         }
     }
 
-    /// Bytes that are still to come.
+    /// Bytes that are still to come. The sum was looked at when the words about the frame were read.
     pub(super) const fn left(&self) -> u64 {
-        self.info.written_bytes + VERDICT_BYTES - self.got
+        self.info.written_bytes.saturating_add(VERDICT_BYTES).saturating_sub(self.got)
     }
 
     /// Where the next `len` bytes go, if they are the frame's own.

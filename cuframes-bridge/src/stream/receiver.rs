@@ -18,8 +18,8 @@ use super::config::ReceiverConfig;
 use super::event::{Received, ReceiverEvent};
 use super::fault::LinkFault;
 use super::info::{FETCH, FrameInfo, Greeting};
-use super::peer::{Incoming, Peer, Stage, Wanted, Wire};
-use super::words::{FarTimes, Fate, printable};
+use super::peer::{Answered, Incoming, Peer, Stage, Wanted, Wire};
+use super::words::{FarTimes, Fate, TORN, printable};
 use crate::wire::{Begin, FrameType, Message, SnapshotId};
 
 /// Takes the frames of any number of senders, one stream each, and puts their bytes in places that its owner gives: `S` is such
@@ -110,7 +110,8 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             return;
         }
         let request = FETCH | seq.unwrap_or(0);
-        peer.wanted = Some(Wanted { request, until: now + self.config.fetch, before: 0, is_there: false });
+        let until = now + self.config.fetch;
+        peer.wanted = Some(Wanted { request, until, before: 0, answer: Answered::No });
         let id = SnapshotId {
             model_id: 0,
             session: 0,
@@ -198,6 +199,11 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         incoming.ended = now;
         incoming.wire = now.saturating_since(incoming.began).saturating_sub(incoming.waited);
         let is_fetched = incoming.request & FETCH != 0;
+        if let Some(wanted) = peer.wanted.as_mut().filter(|_| is_fetched) {
+            // The last word is waited for as the frame was.
+            wanted.answer = Answered::Whole;
+            (wanted.until, wanted.before) = (now + self.config.fetch, 0);
+        }
         let (info, is_whole, wire) = (incoming.info, incoming.is_whole, incoming.wire);
         let fate = match incoming.skipped.take() {
             None if is_whole => None,
@@ -238,7 +244,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             Message::Begin(begin) => self.answered(now, conn, begin),
             Message::Chunk(chunk) => peer.chunk(chunk),
             Message::Done(done) => match peer.wanted {
-                Some(wanted) if wanted.is_there && wanted.request == done.request => {
+                Some(wanted) if wanted.answer == Answered::Whole && wanted.request == done.request => {
                     peer.wanted = None;
                     Ok(())
                 }
@@ -272,7 +278,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         }
         let request = begin.id.request;
         if let Some(wanted) = peer.wanted.as_mut().filter(|_| request & FETCH == 0) {
-            wanted.before += 1;
+            wanted.before = wanted.before.saturating_add(1);
         }
         peer.stage = Stage::Offered(Incoming::new(now, info, request));
         self.events.push_back(ReceiverEvent::Offered { conn, info, is_fetched: request & FETCH != 0 });
@@ -282,7 +288,9 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// A frame that was asked for comes, or does not.
     fn answered(&mut self, now: Instant, conn: ConnId, begin: Begin) -> Result<(), LinkFault> {
         let Some(peer) = self.links.what_mut(conn) else { return Ok(()) };
-        let Some(wanted) = peer.wanted.as_mut().filter(|wanted| wanted.request == begin.id.request) else {
+        let is_it =
+            |wanted: &&mut Wanted| wanted.request == begin.id.request && wanted.answer == Answered::No;
+        let Some(wanted) = peer.wanted.as_mut().filter(is_it) else {
             // It may be late.
             return Err(LinkFault::Unexpected(FrameType::SNAPSHOT_BEGIN));
         };
@@ -292,13 +300,13 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             self.events.push_back(ReceiverEvent::NotFetched { conn, why });
             return Ok(());
         }
-        wanted.is_there = true;
+        wanted.answer = Answered::Begun;
         self.offer(now, conn, &begin)
     }
 
-    /// Ends a connection; says `word` before.
+    /// Ends a connection; says `word` before. One that ends already has its last words.
     fn turn_away(&mut self, conn: ConnId, fault: Option<LinkFault>, word: Option<&str>) {
-        let Some(peer) = self.links.what_mut(conn) else { return };
+        let Some(peer) = self.links.what_mut(conn).filter(|peer| !peer.is_left) else { return };
         let (key, place, asked) = leave(peer);
         self.events.extend(asked.then(|| not_fetched(conn)));
         if let Some(word) = word {
@@ -311,7 +319,8 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// What of a connection is due, and when.
     fn deadline(&self, peer: &Peer<S>) -> Option<(Instant, Due)> {
         // While its sender is held up, or sends what it had begun before, it can't come.
-        let wanted = peer.wanted.filter(|wanted| !wanted.is_there && peer.is_hungry()).map(|wanted| {
+        let is_due = |wanted: &Wanted| wanted.answer != Answered::Begun && peer.is_hungry();
+        let wanted = peer.wanted.filter(is_due).map(|wanted| {
             let at = wanted.until;
             let is_next = wanted.before > MAX_BEFORE;
             (if is_next { at } else { at.max(peer.moved + self.config.fetch) }, Due::Fetch)
@@ -383,10 +392,10 @@ impl<S: AsMut<[u8]>> Machine for Receiver<S> {
                 Due::Fetch => {
                     // Its answer may still come, and would not be known any more.
                     let why = format!("it did not come within {:?}", self.config.fetch);
-                    if let Some(peer) = self.links.what_mut(conn) {
-                        peer.wanted = None;
+                    let wanted = self.links.what_mut(conn).and_then(|peer| peer.wanted.take());
+                    if wanted.is_some_and(|wanted| wanted.answer == Answered::No) {
+                        self.events.push_back(ReceiverEvent::NotFetched { conn, why });
                     }
-                    self.events.push_back(ReceiverEvent::NotFetched { conn, why });
                     self.turn_away(conn, Some(LinkFault::Stalled(self.config.fetch)), None);
                 }
             }
@@ -446,7 +455,7 @@ enum Due {
 fn leave<S>(peer: &mut Peer<S>) -> (Option<Key>, Option<S>, bool) {
     peer.is_left = true;
     let is_fetching = peer.is_fetching();
-    let asked = peer.wanted.take().is_some_and(|wanted| is_fetching || !wanted.is_there);
+    let asked = peer.wanted.take().is_some_and(|wanted| is_fetching || wanted.answer == Answered::No);
     let place = match mem::replace(&mut peer.stage, Stage::Between) {
         Stage::Coming(_, place) => place,
         _ => None,
@@ -462,8 +471,6 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Why a frame is left out that was overwritten while it was sent.
-const TORN: &str = "it was overwritten while it was sent";
 /// Bytes that were read and have no place, which are as many as one read gives.
 const MAX_REST: usize = 1 << 20;
 /// Bytes that may wait for a sender that does not read.

@@ -4,12 +4,14 @@
 //! on this connection, that at `sent` is being sent if `transfer` is a frame's; a frame leaves `flights` by its DONE, or, unless
 //! the link is strict, when the connection is lost.
 
+mod machine;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use cuframes_core::Instant;
-use cuframes_core::streams::{Action, ConnId, Machine, Outbox};
+use cuframes_core::streams::{Action, ConnId, Outbox};
+use cuframes_core::{Instant, RingSize};
 
 use super::LIMITS;
 use super::config::SenderConfig;
@@ -19,9 +21,9 @@ use super::flight::{End, Flight, Reply, since_stamp, sized};
 use super::info::{Announcement, FETCH, FrameInfo};
 use super::transfer::{Payload, Transfer};
 use super::words::{Fate, printable};
-use crate::wire::{Begin, Decoded, Decoder, FrameType, Message, SnapshotId};
+use crate::wire::{Begin, Decoder, Message, SnapshotId};
 
-/// Sends the frames of one stream to one receiver. See [`Machine`] for how it is driven; it has no listener.
+/// Sends the frames of one stream to one receiver. See [`Machine`](cuframes_core::streams::Machine) for how it is driven; it has no listener.
 #[derive(Debug)]
 pub struct Sender<F> {
     config: SenderConfig,
@@ -30,8 +32,10 @@ pub struct Sender<F> {
     conn: Option<ConnId>,
     /// Since when it is connected.
     since: Option<Instant>,
+    /// The slots of the ring, as HELLO has said them on this connection.
+    said: Option<RingSize>,
     decoder: Decoder,
-    /// HELLO, and ERROR.
+    /// HELLO, and each BEGIN that says no.
     words: Outbox,
     flights: VecDeque<Flight<F>>,
     sent: usize,
@@ -65,6 +69,7 @@ impl<F: Payload> Sender<F> {
             next_conn: 0,
             conn: None,
             since: None,
+            said: None,
             decoder: Decoder::new(LIMITS),
             words: Outbox::default(),
             flights: VecDeque::new(),
@@ -87,7 +92,9 @@ impl<F: Payload> Sender<F> {
         sender
     }
 
-    /// Another publisher has taken over, or the stream has another shape: what the next HELLO says. Frames say it themselves.
+    /// Another publisher has taken over, or the stream has another shape: what the next HELLO says. Frames say it themselves, but
+    /// for the slots of the ring: if these are others, the next frame goes over a connection of its own, when what was sent before
+    /// is answered.
     pub fn announce(&mut self, announcement: Announcement) {
         self.announcement = announcement;
     }
@@ -104,6 +111,12 @@ impl<F: Payload> Sender<F> {
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.flights.len()
+    }
+
+    /// Whether it has been given a frame that was asked for, and has not sent all of it.
+    #[must_use]
+    pub const fn is_answering(&self) -> bool {
+        self.answer.is_some()
     }
 
     /// Whether the receiver is there.
@@ -160,18 +173,23 @@ impl<F: Payload> Sender<F> {
         self.go_on();
     }
 
-    /// What time it is, for what is [sent](Machine::transmitted) from now on, which is not told.
+    /// What time it is, for what is [sent](cuframes_core::streams::Machine::transmitted) from now on, which is not told.
     pub const fn note_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Takes no more frames, and ends when those that are on their way have arrived, or after `patience`.
+    /// Takes no more frames, and ends when those that are on their way have arrived, or after `patience`. Said again, it can only
+    /// shorten that time.
     pub fn finish(&mut self, now: Instant, patience: Duration) {
-        if self.end == End::No {
-            self.now = now;
-            self.end = End::At(now + patience);
-            self.go_on();
+        let until = now + patience;
+        match self.end {
+            End::No => {}
+            End::At(before) if until < before => {}
+            _ => return,
         }
+        self.now = now;
+        self.end = End::At(until);
+        self.go_on();
     }
 
     /// Whether it is over: finished or refused.
@@ -199,10 +217,15 @@ impl<F: Payload> Sender<F> {
 
     /// Begins the next thing to be sent, if nothing is being sent, and ends if there is nothing left to do.
     fn go_on(&mut self) {
+        let is_other_ring = self.said.is_some_and(|said| said != self.announcement.ring_size);
         if self.since.is_some() && self.transfer.is_none() && self.words.poll_transmit().is_none() {
             if let Some(Reply { info, request, frame }) = &self.answer {
                 self.transfer = Some(Transfer::new(info.begin(*request), frame.bytes().len(), true));
                 self.is_answering = true;
+            } else if is_other_ring && !self.flights.is_empty() {
+                if self.sent == 0 && self.asked.is_none() {
+                    return self.renew();
+                }
             } else if let Some(Flight { info, frame, began }) = self.flights.get_mut(self.sent) {
                 self.stats.resent += u64::from(began.is_some());
                 *began = Some(self.now);
@@ -276,17 +299,29 @@ impl<F: Payload> Sender<F> {
         self.sent = 0;
     }
 
-    /// The connection is no more.
-    fn lost(&mut self, fault: Option<LinkFault>) {
+    /// Nothing of the connection is left. Whether there was one.
+    fn leave(&mut self) -> bool {
         let was_connected = self.since.take().is_some();
-        self.conn = None;
+        (self.conn, self.said) = (None, None);
         self.is_announced = false;
         self.decoder = Decoder::new(LIMITS);
         self.words = Outbox::default();
         self.transfer = None;
         self.forget_requests();
         self.sent = 0;
-        if was_connected {
+        was_connected
+    }
+
+    /// Says HELLO again, which goes on a connection of its own. Nothing is on its way, so nothing is lost.
+    fn renew(&mut self) {
+        self.actions.extend(self.conn.map(Action::Close));
+        self.leave();
+        self.connect(Duration::ZERO);
+    }
+
+    /// The connection is no more.
+    fn lost(&mut self, fault: Option<LinkFault>) {
+        if self.leave() {
             self.stats.lost_connections += 1;
             self.events.push_back(SenderEvent::Lost { fault });
         }
@@ -350,131 +385,6 @@ impl<F: Payload> Sender<F> {
             }
             other => Err(LinkFault::Unexpected(other.kind())),
         }
-    }
-}
-
-impl<F: Payload> Machine for Sender<F> {
-    type Event = SenderEvent;
-
-    /// It listens nowhere.
-    fn handle_accepted(&mut self, _now: Instant, _listener: usize) -> Option<ConnId> {
-        None
-    }
-
-    fn handle_connected(&mut self, now: Instant, conn: ConnId) {
-        self.now = now;
-        if !self.is(conn) || self.since.is_some() {
-            return;
-        }
-        self.since = Some(now);
-        self.moved = now;
-        let hello = self.announcement.hello();
-        self.words.push(|out| Message::Hello(hello).encode(out));
-        self.events.push_back(SenderEvent::Connected);
-        self.go_on();
-    }
-
-    fn handle_bytes(&mut self, now: Instant, conn: ConnId, mut bytes: &[u8]) {
-        self.now = now;
-        while !bytes.is_empty() && self.is(conn) {
-            let result = match self.decoder.next(&mut bytes) {
-                Ok(None) if self.decoder.data_left() > 0 => Err(LinkFault::Unexpected(FrameType::CHUNK)),
-                Ok(None) => return,
-                Ok(Some(Decoded::Message(message))) => self.message(message),
-                Ok(Some(Decoded::Unknown(header))) => Err(LinkFault::Unexpected(header.kind)),
-                Err(error) => Err(error.into()),
-            };
-            match result {
-                Ok(()) => self.go_on(),
-                Err(fault) => self.close(fault),
-            }
-        }
-    }
-
-    fn handle_eof(&mut self, now: Instant, conn: ConnId) {
-        self.now = now;
-        if self.is(conn) {
-            self.lost(None);
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.now = now;
-        if let End::At(end) = self.end
-            && end <= now
-        {
-            self.over();
-        }
-        if self.is_waiting() && self.moved + self.config.stall <= now {
-            self.close(LinkFault::Stalled(self.config.stall));
-        }
-    }
-
-    fn poll_action(&mut self) -> Option<Action> {
-        let action = self.actions.pop_front()?;
-        if matches!(action, Action::Transmit(_)) {
-            self.is_announced = false;
-        }
-        Some(action)
-    }
-
-    fn poll_transmit(&self, conn: ConnId) -> Option<&[u8]> {
-        let mut parts: [&[u8]; 1] = [&[]];
-        let n = self.poll_transmit_vectored(conn, &mut parts);
-        parts.into_iter().take(n).next()
-    }
-
-    fn poll_transmit_vectored<'a>(&'a self, conn: ConnId, parts: &mut [&'a [u8]]) -> usize {
-        if !self.is(conn) || self.since.is_none() {
-            return 0;
-        }
-        let Some(transfer) = &self.transfer else {
-            return match (parts.first_mut(), self.words.poll_transmit()) {
-                (Some(part), Some(words)) => {
-                    *part = words;
-                    1
-                }
-                _ => 0,
-            };
-        };
-        transfer.parts(self.current().map_or(&[], Payload::bytes), parts)
-    }
-
-    fn transmitted(&mut self, conn: ConnId, n: usize) {
-        if !self.is(conn) || n == 0 {
-            return;
-        }
-        self.moved = self.now;
-        let Some(mut transfer) = self.transfer.take() else {
-            self.words.transmitted(n);
-            self.go_on();
-            return;
-        };
-        if !transfer.sent(n, || self.current().is_some_and(Payload::is_intact)) {
-            self.transfer = Some(transfer);
-            return;
-        }
-        if self.is_answering {
-            self.answer = None;
-            self.stats.answered += 1;
-            self.ask();
-        } else {
-            self.sent += 1;
-        }
-        self.go_on();
-    }
-
-    fn poll_event(&mut self) -> Option<SenderEvent> {
-        self.events.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        let end = match self.end {
-            End::At(end) => Some(end),
-            _ => None,
-        };
-        let stall = self.is_waiting().then(|| self.moved + self.config.stall);
-        end.into_iter().chain(stall).min()
     }
 }
 

@@ -82,6 +82,8 @@ pub(super) fn printable(text: String) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
+/// Why a frame is left out that was overwritten while it was sent.
+pub const TORN: &str = "it was overwritten while it was sent";
 const PUBLISHED: &str = "published";
 const HAD: &str = "published before";
 const OK: u32 = 0;

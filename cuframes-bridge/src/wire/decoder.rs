@@ -67,6 +67,15 @@ impl Decoder {
         }
     }
 
+    /// The frame of an unknown type that has begun and whose payload is not all taken yet.
+    #[must_use]
+    pub const fn unknown(&self) -> Option<Header> {
+        match self.state {
+            State::Drain(header, _) => Some(header),
+            _ => None,
+        }
+    }
+
     /// Bytes that are still to come of the data of the chunk that was the last message.
     #[must_use]
     pub const fn data_left(&self) -> usize {

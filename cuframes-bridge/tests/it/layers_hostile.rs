@@ -147,6 +147,10 @@ fn incomplete_frames_of_all_connections_together_have_a_bound() {
 fn connections_have_a_bound_and_one_that_ends_makes_room() {
     let (mut net, first) = alone(|config| config.max_connections = 3);
     let others = [net.call(Who::Worker(0)), net.call(Who::Worker(0))];
+    // They have asked for something, so they stay.
+    for (session, caller) in (1..).zip([first, others[0], others[1]]) {
+        net.tell(caller, &said(all(session, 1, &[], &[1])));
+    }
     assert_eq!(net.try_call(Who::Worker(0)), None);
     // One that does not take its last words counts until it has had its time.
     net.plug(first, true);
@@ -162,6 +166,25 @@ fn connections_have_a_bound_and_one_that_ends_makes_room() {
         net.hang_up(caller);
     }
     assert!(!net.is_closed(next));
+}
+
+#[test]
+fn who_asks_for_nothing_makes_room_for_others_the_oldest_first() {
+    let (mut net, first) = alone(|config| config.max_connections = 3);
+    let others = [net.call(Who::Worker(0)), net.call(Who::Worker(0))];
+    net.tell(others[0], &said(all(1, 1, &[], &[1])));
+    let task = net.worker_events(0).into_iter().find_map(|event| match event {
+        WorkerEvent::Work(task) => Some(*task),
+        _ => None,
+    });
+    net.compute(0, &task.unwrap());
+    // Who was answered stays, too.
+    let late = net.call(Who::Worker(0));
+    assert_eq!(net.closed(0, first), Some(Fault::Surplus));
+    net.tell(late, &said(all(2, 1, &[], &[1])));
+    is_well(&mut net);
+    assert_eq!(net.closed(0, others[0]), None);
+    assert!(net.is_closed(others[1]) && !net.is_closed(others[0]) && !net.is_closed(late));
 }
 
 #[test]

@@ -384,3 +384,19 @@ fn what_is_under_way_when_it_shuts_down_fails() {
     assert_eq!(events, [failed(1, Fault::ShutDown), left(conn, Fault::ShutDown)]);
     assert!(net.coordinators[0].machine.poll_timeout().is_none());
 }
+
+#[test]
+fn what_waits_for_a_connection_is_late_when_that_is_and_not_before() {
+    let (mut net, _) = one(|config| {
+        (config.connect_timeout, config.send_timeout) = (Duration::from_secs(100), Duration::from_secs(10));
+    });
+    net.unlisten("tcp://h:5");
+    let request = net.submit(request(1));
+    for _ in 0..9 {
+        net.pass(Duration::from_secs(10));
+        assert_eq!(net.events(0), []);
+    }
+    net.pass(Duration::from_secs(10));
+    let failure = Failure::Transport(Fault::Unreachable);
+    assert_eq!(net.events(0).first(), Some(&CoordinatorEvent::Failed { request, failure }));
+}

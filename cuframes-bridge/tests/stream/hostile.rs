@@ -5,16 +5,16 @@ use std::time::Duration;
 use cuframes_bridge::stream::{
     Fate, InfoError, LinkFault, Receiver, ReceiverConfig, ReceiverEvent, SenderEvent,
 };
-use cuframes_bridge::wire::{Begin, Chunk, Done, FrameType, Hello, Message, SnapshotId, token_hash};
-use cuframes_core::Instant;
+use cuframes_bridge::wire::{Begin, Chunk, Done, FrameType, Header, Hello, Message, SnapshotId, token_hash};
 use cuframes_core::streams::{ConnId, Machine};
+use cuframes_core::{FrameMeta, Instant};
 
-use crate::world::World;
+use crate::world::{World, meta};
 
-const NOW: Instant = Instant::from_nanos(1_000);
+pub(crate) const NOW: Instant = Instant::from_nanos(1_000);
 
 /// A receiver, and a connection to it on which a hello was said.
-fn greeted() -> (Receiver<Vec<u8>>, ConnId) {
+pub(crate) fn greeted() -> (Receiver<Vec<u8>>, ConnId) {
     let mut receiver = Receiver::new(ReceiverConfig::default());
     let conn = receiver.handle_accepted(NOW, 0).unwrap();
     say(&mut receiver, conn, &[hello("cam0")]);
@@ -37,14 +37,14 @@ fn hello(name: &str) -> Message {
     })
 }
 
-fn say(receiver: &mut Receiver<Vec<u8>>, conn: ConnId, messages: &[Message]) {
+pub(crate) fn say(receiver: &mut Receiver<Vec<u8>>, conn: ConnId, messages: &[Message]) {
     let mut bytes = Vec::new();
     messages.iter().for_each(|message| message.encode(&mut bytes));
     receiver.handle_bytes(NOW, conn, &bytes);
 }
 
 /// What a well-behaved sender says about frame 1.
-fn load() -> Begin {
+pub(crate) fn load() -> Begin {
     let mut world = World::strict(1);
     world.is_busy = true;
     world.run();
@@ -56,6 +56,16 @@ fn load() -> Begin {
         Some(cuframes_bridge::wire::Decoded::Message(Message::LoadBegin(begin))) => begin,
         other => panic!("{other:?}"),
     }
+}
+
+/// With one byte more there would be none.
+fn as_large_as_can_be_said(begin: &mut Begin) {
+    let large = FrameMeta { frame_size_bytes: u64::MAX, ..meta() };
+    let words = large.to_bytes();
+    let words = words.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
+    begin.tokens.splice(1..17, words);
+    begin.tokens[21..23].fill(u32::MAX);
+    begin.payload_bytes = 0;
 }
 
 /// The connection has ended with this fault, after these were said; and its sender was told.
@@ -79,7 +89,7 @@ fn ends(messages: &[Message]) -> LinkFault {
 #[test]
 fn words_about_a_frame_that_do_not_hold_together_end_the_connection() {
     type Change = fn(&mut Begin);
-    let cases: [(Change, InfoError); 7] = [
+    let cases: [(Change, InfoError); 8] = [
         (|begin| begin.tokens.truncate(20), InfoError::Words),
         (|begin| begin.tokens[0] = 2, InfoError::Version(2)),
         (|begin| begin.id.request = 0, InfoError::Number { found: 1, expected: 0 }),
@@ -87,6 +97,7 @@ fn words_about_a_frame_that_do_not_hold_together_end_the_connection() {
         (|begin| begin.payload_bytes += 1, InfoError::Size { payload: 770, frame: 768 }),
         (|begin| begin.payload_bytes = u64::MAX, InfoError::Size { payload: u64::MAX, frame: 768 }),
         (|begin| begin.tokens[22] = 1 << 30, InfoError::Size { payload: 769, frame: 768 }),
+        (as_large_as_can_be_said, InfoError::Size { payload: 0, frame: u64::MAX }),
     ];
     for (change, expected) in cases {
         let mut begin = load();
@@ -127,6 +138,22 @@ fn what_has_no_place_ends_the_connection() {
     let begin = Begin { id: SnapshotId { request: 1 << 63 | 1, ..load().id }, ..load() };
     assert_eq!(ends(&[Message::Begin(begin.clone())]), LinkFault::Unexpected(FrameType::SNAPSHOT_BEGIN));
     assert_eq!(ends(&[Message::LoadBegin(begin)]), LinkFault::Unexpected(FrameType::LOAD_BEGIN));
+}
+
+#[test]
+fn a_message_of_a_type_that_there_is_not_ends_the_connection_before_its_bytes_come() {
+    let header = Header { kind: FrameType(77), bytes: u32::MAX }.encode();
+    let (mut receiver, conn) = greeted();
+    receiver.handle_bytes(NOW, conn, &header);
+    let Some(ReceiverEvent::Left { fault, .. }) = receiver.poll_event() else { panic!("it is waited for") };
+    assert_eq!(fault, Some(LinkFault::Unexpected(FrameType(77))));
+
+    let mut world = World::strict(1);
+    world.run();
+    let (near, _) = world.link.unwrap();
+    world.sender.handle_bytes(NOW, near, &header);
+    let fault = Some(LinkFault::Unexpected(FrameType(77)));
+    assert_eq!(world.sender.poll_event(), Some(SenderEvent::Lost { fault }));
 }
 
 #[test]
@@ -232,7 +259,8 @@ fn a_sender_that_reads_no_answers_is_given_up() {
         Message::Chunk(Chunk { request: 1, bytes: chunk }).encode(&mut bytes);
         bytes.extend(vec![1; chunk as usize]);
     }
-    let mut most = 0;
+    // It goes on sending after its end.
+    let (mut left, mut reads_after) = (0, 0);
     for _ in 0..100_000 {
         receiver.handle_bytes(NOW, conn, &bytes);
         while let Some(event) = receiver.poll_event() {
@@ -240,14 +268,18 @@ fn a_sender_that_reads_no_answers_is_given_up() {
                 ReceiverEvent::Offered { conn, .. } => receiver.skip(NOW, conn, Fate::Had),
                 ReceiverEvent::Left { fault, .. } => {
                     assert_eq!(fault, Some(LinkFault::Greedy));
-                    return;
+                    left += 1;
                 }
                 _ => {}
             }
         }
-        most = most.max(receiver.poll_transmit(conn).map_or(0, <[u8]>::len));
+        reads_after += left.min(1);
+        if reads_after > 10 {
+            break;
+        }
     }
-    panic!("{most} bytes wait for it");
+    let most = receiver.poll_transmit(conn).map_or(0, <[u8]>::len);
+    assert_eq!(left, 1, "{most} bytes wait for it");
 }
 
 #[test]

@@ -8,8 +8,11 @@
     reason = "this is a test program"
 )]
 
+mod answering;
+mod ending;
 mod fetching;
 mod hostile;
 mod properties;
+mod rings;
 mod stories;
 mod world;

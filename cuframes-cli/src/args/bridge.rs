@@ -215,7 +215,7 @@ that a drop-oldest publisher has overwritten meanwhile, and the numbers that it 
 BEFORE is the time from a frame's time stamp until it is sent, WIRE from its first byte at the receiver to its last, PUBLISH until it is \
 published there.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it when what is on its way has arrived, or \
-after --patience, or with a second signal.
+after --patience, or with a second signal, after which what is still on its way is given up.
 The exit code is 0 at the end of the stream, after --frames, or on a signal; 1 if something failed, the receiver did not want the stream or a \
 frame, or with --strict a frame that was sent did not arrive; 2 for wrong usage.";
 
@@ -228,10 +228,11 @@ EXAMPLES:
 
 Any number of streams, each from a sender of its own. Each is published under its name (with --prefix before it) as if it were from here: \
 same numbers, time stamps and bytes, in host memory. Time stamps are of the sender's clock, so the latency that subscribers measure here \
-means nothing between hosts whose clocks differ. With strict-wait a slow subscriber holds the sender up; with drop-oldest frames that find \
-no slot are left out.
+means nothing between hosts whose clocks differ. With strict-wait a slow subscriber holds the sender up; with drop-oldest a frame \
+whose slot is held is left out.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it, and the streams with it.
-The exit code is 0 after --frames, --fetch, or a signal; 1 if something failed, or the frame is not there; 2 for wrong usage.";
+The exit code is 0 after --frames, --fetch, or a signal; 1 if something failed, the frame is not there, or a signal came before it; 2 for \
+wrong usage.";
 
 #[cfg(test)]
 mod tests {

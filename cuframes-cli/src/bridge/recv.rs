@@ -128,6 +128,9 @@ pub(super) fn settings(args: &BridgeRecvArgs, run_dir: Option<&Path>) -> StreamR
     if let Some(slots) = args.slots {
         builder = builder.ring_size(slots);
     }
+    if let Some(frames) = args.frames {
+        builder = builder.frames(frames);
+    }
     if let Some(policy) = args.policy {
         builder = builder.policy(policy);
     }

@@ -229,7 +229,8 @@ impl<'a> Sending<'a> {
         signals: &Signals,
     ) -> Result<(), Failure> {
         let mut line = output::Line::new(self.console);
-        let mut is_closing = false;
+        // How long what is on its way may take: a signal is heard, and a second one, after which it may take no time.
+        let mut patience = None;
         loop {
             let is_finished = sender.courier().is_finished();
             let now = Instant::now();
@@ -242,12 +243,13 @@ impl<'a> Sending<'a> {
                 None if is_finished => return Ok(()),
                 None => self.say_trouble(sender),
             }
-            if signals.raised() && !is_closing {
-                is_closing = true;
-                sender.close(self.args.patience).map_err(loop_failed)?;
-            }
-            if signals.raised_again() {
-                return Ok(());
+            let wanted = match signals.raised_again() {
+                true => Some(Duration::ZERO),
+                false => signals.raised().then_some(self.args.patience),
+            };
+            if let Some(wanted) = wanted.filter(|wanted| patience != Some(*wanted)) {
+                patience = Some(wanted);
+                sender.close(wanted).map_err(loop_failed)?;
             }
         }
     }

@@ -422,7 +422,14 @@ fn a_signal_ends_a_sender_whose_receiver_stands_still_and_a_second_one_at_once()
         sender.child().try_wait().unwrap().is_some()
     });
     let ended = sender.end();
-    assert_eq!(ended.json()["end"], "signal", "{ended:?}");
+    let report = ended.json();
+    assert_eq!(report["end"], "signal", "{ended:?}");
+    // What was on its way has not arrived, and is not passed over in silence.
+    let given_up = number(&report, "given_up");
+    assert!(given_up >= 6, "{ended:?}");
+    assert_eq!(number(&report, "sent"), number(&report, "arrived") + given_up, "{ended:?}");
+    assert_eq!(ended.code(), Some(FAILED), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("{given_up} given up here")), "{ended:?}");
     far.process.signal(Signal::CONT);
     far.stop();
     stop(publisher);

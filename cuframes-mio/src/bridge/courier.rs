@@ -179,7 +179,8 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
         let Some(subscriber) = self.subscriber.as_mut().filter(|_| sender.has_room()) else { return false };
         // The next publisher may have fewer slots than the one that the window was chosen for.
         let slots: usize = subscriber.header().map_or(0, |header| header.ring_size.get().into());
-        if sender.under_way() >= slots.saturating_sub(1).max(1) {
+        let under_way = sender.under_way() + usize::from(sender.is_answering());
+        if under_way >= slots.saturating_sub(1).max(1) {
             return false;
         }
         let next = subscriber.poll_next();
@@ -309,6 +310,13 @@ impl<B: Import<Fd = OwnedFd>, C: Carrier> Courier<B, C> {
             return no(format!("stream {key}: there is no frame yet"));
         }
         let seq = seq.unwrap_or(newest);
+        // It would take a slot more than those that are on their way.
+        let slots = subscriber.header().map(|header| usize::from(header.ring_size.get()));
+        if let Some(slots) = slots.filter(|slots| self.driver.machine().under_way() + 1 >= *slots) {
+            return no(format!(
+                "stream {key}: frame {seq} is not on its way, and of its {slots} slots only one is left, which its publisher needs"
+            ));
+        }
         match subscriber.frame(seq) {
             Ok(Some(frame)) => match self.pack(frame) {
                 Some((info, parcel)) => Answer::Frame(info, parcel),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use cuframes_bridge::stream::{FarTimes, Fate, FrameInfo, Greeting, Received, Receiver, ReceiverEvent};
+use cuframes_bridge::stream::{FarTimes, Fate, FrameInfo, Greeting, Received, Receiver, ReceiverEvent, TORN};
 use cuframes_core::streams::ConnId;
 use cuframes_core::{Instant, Key};
 use mio::{Registry, Token};
@@ -55,7 +55,7 @@ impl<C: Carrier> Intake<C> {
             return false;
         };
         self.driver.command(now, |receiver| receiver.fetch(now, conn, seq));
-        self.pump(now);
+        let _ = self.pump(now);
         true
     }
 
@@ -63,28 +63,37 @@ impl<C: Carrier> Intake<C> {
     /// have their streams open, a second at most.
     pub fn shut_down(&mut self, now: Instant) {
         self.driver.command(now, |receiver| receiver.shut_down(now));
-        self.pump(now);
+        // Nothing more is read, so this comes to its end.
+        while !self.pump(now) {}
         self.streams.end_all();
     }
 
-    /// Passes on what has happened, and finds places for frames.
-    fn pump(&mut self, now: Instant) {
-        loop {
+    /// Passes on what has happened, and finds places for frames. Answers whether that was all: where frames come without end,
+    /// others have their turn in between.
+    fn pump(&mut self, now: Instant) -> bool {
+        let mut budget = BUDGET;
+        let is_all = loop {
             self.streams.reap();
-            while let Some(event) = self.driver.poll_event() {
+            while let Some(event) = (budget > 0).then(|| self.driver.poll_event()).flatten() {
+                budget -= 1;
                 self.hear(now, event);
             }
             let waiting = self.waiting.len();
             for (conn, info) in std::mem::take(&mut self.waiting) {
                 self.offered(now, conn, &info);
             }
+            if budget == 0 {
+                break false;
+            }
             // What has found a place may be complete already, and another one begun.
             if self.waiting.len() == waiting {
-                break;
+                break true;
             }
-        }
-        let waits = !self.waiting.is_empty() || self.streams.has_forsaken();
-        self.look_again = waits.then(|| now + LOOK_AGAIN);
+        };
+        let waits = !self.waiting.is_empty() && !self.streams.is_complete() || self.streams.has_forsaken();
+        let at = if is_all { now + LOOK_AGAIN } else { now };
+        self.look_again = (waits || !is_all).then_some(at);
+        is_all
     }
 
     fn hear(&mut self, now: Instant, event: ReceiverEvent<Place>) {
@@ -175,8 +184,10 @@ impl<C: Carrier> Intake<C> {
                 let key = station.key.clone();
                 let fate = if !is_whole {
                     station.cancel();
+                    station.numbers.leave_out(info.seq);
                     Some(Fate::Skipped(TORN.into()))
                 } else if station.commit(&info) {
+                    self.streams.count();
                     None
                 } else {
                     Some(Fate::Skipped("its slot was taken away".into()))
@@ -223,14 +234,14 @@ impl<C: Carrier> EventSource for Intake<C> {
 
     fn handle_event(&mut self, token: Token, now: Instant) -> io::Result<Turn> {
         let turn = self.driver.handle_event(token, now)?;
-        self.pump(now);
+        let _ = self.pump(now);
         Ok(turn)
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.driver.handle_timeout(now);
         self.streams.handle_timeout(now);
-        self.pump(now);
+        let _ = self.pump(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -244,5 +255,5 @@ impl<C: Carrier> Drop for Intake<C> {
     }
 }
 
-/// Why a frame is left out that was overwritten while it was sent.
-const TORN: &str = "it was overwritten while it was sent";
+/// Events heard in one turn.
+const BUDGET: usize = 64;

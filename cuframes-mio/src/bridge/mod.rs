@@ -50,6 +50,7 @@ mod courier;
 mod errand;
 mod event;
 mod intake;
+mod numbers;
 mod parcel;
 mod receiver;
 mod sender;
@@ -67,18 +68,32 @@ pub use parcel::Copier;
 pub use receiver::{StreamReceiver, StreamReceiverBuilder};
 pub use sender::{StreamSendError, StreamSender, StreamSenderBuilder};
 
-use crate::net::{Keepalive, SocketOptions};
+use crate::net::{Endpoint, Keepalive, SocketOptions};
 
-/// Of a link: frames are large, and a host that is gone is to be noticed.
-fn link_options(stall: Duration) -> SocketOptions {
+/// Of a sender: a host that is gone is to be noticed.
+///
+/// It has no TCP_USER_TIMEOUT: that would also end a link whose receiver is alive and does not read, because its subscribers are
+/// slow (tcp(7)); and on one that is idle it would take the place of the questions here, which find out after 30 s. Where bytes or
+/// answers are due the machine has a time of its own.
+fn sender_options(to: &Endpoint) -> SocketOptions {
     SocketOptions {
         keepalive: Some(Keepalive::new(Duration::from_secs(10), Duration::from_secs(5), 4)),
-        send_buffer: Some(BUFFER),
-        receive_buffer: Some(BUFFER),
-        user_timeout: Some(stall),
+        send_buffer: buffer(to),
+        receive_buffer: buffer(to),
         ..SocketOptions::default()
     }
 }
 
-/// Bytes that a socket holds: about a frame in 1080p.
+/// Of a receiver. What it sends are answers, which a sender always reads; so that the system gives one up that acknowledges none is
+/// the only way to find out that it is gone in the middle of them: then nothing is asked.
+fn receiver_options(at: &Endpoint) -> SocketOptions {
+    SocketOptions { user_timeout: Some(Duration::from_secs(30)), ..sender_options(at) }
+}
+
+/// How many bytes a socket is to hold; for TCP the system finds out by itself how many the link needs, unless it is told.
+fn buffer(endpoint: &Endpoint) -> Option<usize> {
+    (!matches!(endpoint, Endpoint::Tcp(_))).then_some(BUFFER)
+}
+
+/// About a frame in 1080p.
 const BUFFER: usize = 4 << 20;

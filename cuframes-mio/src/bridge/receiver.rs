@@ -9,7 +9,7 @@ use cuframes_core::{Key, Policy, RingSize, Timeouts};
 
 use super::event::IntakeEvent;
 use super::intake::Intake;
-use super::link_options;
+use super::receiver_options;
 use super::streams::Terms;
 use crate::clock;
 use crate::net::{Carrier, Driver, Endpoint, Listeners, NetError, Plain};
@@ -40,6 +40,13 @@ impl StreamReceiverBuilder {
     /// Publishes nothing: frames are [asked for](StreamReceiver::fetch).
     pub const fn on_demand(mut self) -> Self {
         self.terms.on_demand = true;
+        self
+    }
+
+    /// Publishes so many frames, of all streams together; without a limit by default. What comes after them waits at its sender,
+    /// which keeps it for the next receiver if it is strict.
+    pub const fn frames(mut self, frames: u64) -> Self {
+        self.terms.frames = frames;
         self
     }
 
@@ -110,9 +117,8 @@ impl StreamReceiverBuilder {
         let listeners = Listeners::new([&endpoint])?;
         let endpoint = listeners.endpoints().next().cloned().unwrap_or(endpoint);
         let system = |error| NetError::system("receive at", &endpoint, error);
-        let stall = config.stall;
         let driver = Driver::with_carrier(Receiver::new(config), listeners, carrier);
-        let driver = driver.socket_options(link_options(stall)).map_err(system)?;
+        let driver = driver.socket_options(receiver_options(&endpoint)).map_err(system)?;
         let intake = Pollable::new(Intake::new(driver, terms)).map_err(system)?;
         Ok(StreamReceiver { endpoint, intake })
     }
@@ -133,6 +139,7 @@ impl StreamReceiver {
             key: None,
             prefix: String::new(),
             on_demand: false,
+            frames: u64::MAX,
             ring_size: None,
             policy: None,
             timeouts: Timeouts::default(),

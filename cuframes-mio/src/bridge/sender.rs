@@ -12,8 +12,8 @@ use cuframes_core::{Features, Key};
 
 use super::courier::Courier;
 use super::event::CourierEvent;
-use super::link_options;
 use super::parcel::Copier;
+use super::sender_options;
 use crate::clock;
 use crate::error::Error;
 use crate::frame::Frame;
@@ -122,7 +122,7 @@ impl StreamSenderBuilder {
         let sender = Sender::new(clock::now(), config, announcement);
         let system = |error| StreamSendError::Net(NetError::system("send to", &to, error));
         let driver = Driver::with_carrier(sender, Listeners::default(), carrier);
-        let driver = driver.socket_options(link_options(stall)).map_err(system)?;
+        let driver = driver.socket_options(sender_options(&to)).map_err(system)?;
         let courier = Courier::new(driver, subscriber, copier, (strict, on_demand), (frames, patience));
         let courier = Pollable::new(courier).map_err(system)?;
         Ok(StreamSender { window, courier })

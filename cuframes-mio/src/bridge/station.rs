@@ -8,6 +8,7 @@ use cuframes_core::wire::ShutdownReason;
 use cuframes_core::{FrameMeta, Key, Policy};
 
 use super::errand::Errand;
+use super::numbers::Numbers;
 use crate::aside::SetAside;
 use crate::builder::PublisherBuilder;
 use crate::error::Error;
@@ -25,7 +26,7 @@ pub(super) struct Station {
     policy: Policy,
     /// Whether numbers wait for subscribers to be read.
     pub(super) waits: bool,
-    pub(super) newest: u64,
+    pub(super) numbers: Numbers,
     /// The frame that is being received.
     aside: Option<SetAside>,
     /// Bytes of shared memory.
@@ -44,7 +45,8 @@ impl Station {
         let publisher = builder.policy(policy).create()?.serve()?;
         let waits = policy == Policy::STRICT_WAIT;
         let FrameInfo { epoch, meta, policy, .. } = *info;
-        Ok(Box::new(Self { key, publisher, epoch, meta, policy, waits, newest: 0, aside: None, bytes }))
+        let numbers = Numbers::default();
+        Ok(Box::new(Self { key, publisher, epoch, meta, policy, waits, numbers, aside: None, bytes }))
     }
 
     /// Whether a frame is one of the stream that is published, and not of another publisher or of another shape (D-24).
@@ -54,8 +56,9 @@ impl Station {
 
     /// Takes the slot of a frame.
     pub(super) fn claim(&mut self, info: &FrameInfo) -> Result<(), ClaimAsError> {
-        if info.seq <= self.newest {
-            return Err(ClaimAsError::Passed { newest: self.newest });
+        let newest = self.numbers.newest();
+        if info.seq <= newest {
+            return Err(ClaimAsError::Passed { newest });
         }
         self.aside = Some(self.publisher.try_claim_as(info.seq)?.set_aside());
         Ok(())
@@ -65,7 +68,7 @@ impl Station {
     pub(super) fn commit(&mut self, info: &FrameInfo) -> bool {
         let claim = self.aside.take().and_then(|aside| self.publisher.resume_claim(aside));
         let Some(claim) = claim else { return false };
-        self.newest = claim.commit_with(info.pts_ns, info.written_bytes);
+        self.numbers.publish(claim.commit_with(info.pts_ns, info.written_bytes));
         true
     }
 

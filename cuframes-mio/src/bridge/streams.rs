@@ -11,6 +11,7 @@ use cuframes_core::{Instant, Key, Policy, RingSize, Timeouts};
 
 use super::errand::Errand;
 use super::event::{Events, IntakeEvent};
+use super::numbers::Numbers;
 use super::station::Station;
 use crate::error::Error;
 use crate::producer::mapped_bytes;
@@ -25,6 +26,8 @@ pub(super) struct Terms {
     pub(super) prefix: String,
     /// Nothing is published: frames are asked for.
     pub(super) on_demand: bool,
+    /// How many frames are published, of all streams together.
+    pub(super) frames: u64,
     pub(super) ring_size: Option<RingSize>,
     pub(super) policy: Option<Policy>,
     pub(super) timeouts: Timeouts,
@@ -43,8 +46,10 @@ pub(super) struct Terms {
 pub(super) struct Streams {
     terms: Terms,
     berths: HashMap<Key, Berth>,
-    /// What was published under a name before: the publishers' numbers, each with that of its last frame.
-    pasts: HashMap<Key, Vec<(u64, u64)>>,
+    /// What was published under a name before.
+    pasts: HashMap<Key, Past>,
+    /// Frames that were published.
+    published: u64,
     /// Streams that end, with their bytes.
     endings: Vec<(Key, Errand<()>, u64)>,
     /// Bytes of shared memory that are in use.
@@ -58,6 +63,7 @@ impl Streams {
             terms,
             berths: HashMap::new(),
             pasts: HashMap::new(),
+            published: 0,
             endings: Vec::new(),
             used: 0,
             events: Events::new(),
@@ -77,9 +83,12 @@ impl Streams {
 
     /// A stream has a sender, by its name there.
     pub(super) fn joined(&mut self, key: &Key) {
-        let berth = self.name(key).ok().and_then(|name| self.berths.get_mut(&name));
-        if let Some(alone) = berth.and_then(Berth::alone_mut) {
+        let Ok(name) = self.name(key) else { return };
+        if let Some(alone) = self.berths.get_mut(&name).and_then(Berth::alone_mut) {
             *alone = None;
+        }
+        if let Some(past) = self.pasts.get_mut(&name) {
+            past.alone = None;
         }
     }
 
@@ -92,8 +101,31 @@ impl Streams {
                     *alone = Some(now);
                 }
             }
+            // It ends for the next publisher of its sender, who may come back.
+            None if self.endings.iter().any(|(ending, ..)| *ending == name) => {
+                if let Some(past) = self.pasts.get_mut(&name) {
+                    past.alone = Some(now);
+                }
+            }
             None => _ = self.pasts.remove(&name),
         }
+    }
+
+    /// A frame was published.
+    pub(super) const fn count(&mut self) {
+        self.published = self.published.saturating_add(1);
+    }
+
+    /// Whether as many frames are published as there are to be.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.published >= self.terms.frames
+    }
+
+    /// Whether there is to be one more than those that are published, and being received.
+    fn has_frames_left(&self) -> bool {
+        let coming = self.berths.values().filter(|berth| matches!(berth, Berth::Away)).count();
+        let coming = u64::try_from(coming).unwrap_or(u64::MAX);
+        self.published.saturating_add(coming) < self.terms.frames
     }
 
     /// Puts a stream back that was away; it is without a sender since then.
@@ -112,9 +144,8 @@ impl Streams {
             Err(why) => return Decision::Skip(Fate::Refused(why)),
         };
         // What is sent again may be of a publisher before this one.
-        let is_past = |(epoch, newest): &(u64, u64)| *epoch == info.epoch && info.seq <= *newest;
-        if self.pasts.get(&key).is_some_and(|past| past.iter().any(is_past)) {
-            return Decision::Skip(Fate::Had);
+        if let Some(fate) = self.pasts.get(&key).and_then(|past| past.fate(info)) {
+            return Decision::Skip(fate);
         }
         if self.endings.iter().any(|(ending, ..)| *ending == key) {
             return Decision::Wait;
@@ -124,18 +155,28 @@ impl Streams {
         {
             return Decision::Skip(Fate::Refused(why));
         }
-        if !self.berths.contains_key(&key) && !self.has_room() {
+        let may_be = self.berths.contains_key(&key) || self.has_frames_left() && self.has_room();
+        if !may_be {
             return Decision::Wait;
         }
         match self.berths.get(&key) {
             Some(Berth::Away | Berth::Opening(_)) => return Decision::Wait,
             Some(Berth::Here(station, _)) if !station.is_of(info) => {
+                if !self.has_frames_left() {
+                    return Decision::Wait;
+                }
                 if station.epoch != info.epoch {
-                    remember(self.pasts.entry(key.clone()).or_default(), station.epoch, station.newest);
+                    let numbers = station.numbers.clone();
+                    self.pasts.entry(key.clone()).or_default().remember(station.epoch, numbers);
                 }
                 self.end(&key, ShutdownReason::UPGRADE);
                 return Decision::Wait;
             }
+            // One that is published already needs no slot.
+            Some(Berth::Here(station, _)) if info.seq <= station.numbers.newest() => {
+                return Decision::Skip(station.numbers.fate(info.seq));
+            }
+            _ if !self.has_frames_left() => return Decision::Wait,
             Some(Berth::Here(..)) => {}
             None => {
                 let opened = self.open(key, info, ring_size);
@@ -149,13 +190,15 @@ impl Streams {
                 Decision::Receive(Place::Slot(station))
             }
             Err(error) => {
-                let waits = station.waits;
+                let decision = match error {
+                    ClaimAsError::Stalled(_) if station.waits => Decision::Wait,
+                    error => {
+                        station.numbers.leave_out(info.seq);
+                        Decision::Skip(Fate::Skipped(error.to_string()))
+                    }
+                };
                 self.put(station, alone);
-                match error {
-                    ClaimAsError::Stalled(_) if waits => Decision::Wait,
-                    ClaimAsError::Passed { .. } => Decision::Skip(Fate::Had),
-                    error => Decision::Skip(Fate::Skipped(error.to_string())),
-                }
+                decision
             }
         }
     }
@@ -198,14 +241,16 @@ impl Streams {
             self.end(&key, ShutdownReason::NORMAL);
             self.pasts.remove(&key);
         }
+        self.pasts.retain(|_, past| past.alone.is_none_or(|since| since + linger > now));
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let alone = self.berths.values().filter_map(|berth| match berth {
-            Berth::Here(_, Some(since)) => Some(*since + self.terms.linger),
+            Berth::Here(_, Some(since)) => Some(*since),
             _ => None,
         });
-        alone.min()
+        let pasts = self.pasts.values().filter_map(|past| past.alone);
+        alone.chain(pasts).min().map(|since| since + self.terms.linger)
     }
 
     /// Ends all, and waits for that.
@@ -377,13 +422,30 @@ pub(super) enum Decision {
     Wait,
 }
 
-/// A publisher is no more, whose last frame was this one.
-fn remember(past: &mut Vec<(u64, u64)>, epoch: u64, newest: u64) {
-    past.retain(|(other, _)| *other != epoch);
-    if past.len() == MOST_PAST {
-        past.remove(0);
+/// What was published under a name before.
+#[derive(Debug, Default)]
+struct Past {
+    /// The publishers' random numbers, each with the numbers of its frames.
+    publishers: Vec<(u64, Numbers)>,
+    /// Since when it is without a sender, if there is no stream either.
+    alone: Option<Instant>,
+}
+
+impl Past {
+    /// A publisher is no more.
+    fn remember(&mut self, epoch: u64, numbers: Numbers) {
+        self.publishers.retain(|(other, _)| *other != epoch);
+        if self.publishers.len() == MOST_PAST {
+            self.publishers.remove(0);
+        }
+        self.publishers.push((epoch, numbers));
     }
-    past.push((epoch, newest));
+
+    /// What became of a frame, if it is of one of them.
+    fn fate(&self, info: &FrameInfo) -> Option<Fate> {
+        let (_, numbers) = self.publishers.iter().find(|(epoch, _)| *epoch == info.epoch)?;
+        numbers.is_past(info.seq).then(|| numbers.fate(info.seq))
+    }
 }
 
 /// Publishers of one stream that are remembered: what a sender sends again can't be of more.

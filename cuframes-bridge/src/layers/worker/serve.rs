@@ -53,7 +53,9 @@ impl Worker {
     }
 
     fn arrived(&mut self, conn: ConnId, arrived: Arrived) -> Result<(), Fault> {
-        if self.upstream(conn).is_some_and(|upstream| upstream.is_loading()) {
+        let Some(upstream) = self.upstream(conn) else { return Ok(()) };
+        upstream.has_spoken = true;
+        if upstream.is_loading() {
             return self.chunk(conn, arrived);
         }
         match arrived {

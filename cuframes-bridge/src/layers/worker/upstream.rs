@@ -13,6 +13,8 @@ use crate::wire::{Begin, Done, Message, ResultKind, SnapshotId, Telemetry, Width
 /// The control connection, or a data connection.
 #[derive(Debug, Default)]
 pub(super) struct Upstream {
+    /// A frame has come.
+    pub(super) has_spoken: bool,
     /// In the order in which they came, which is that of the answers.
     pub(super) slots: VecDeque<Slot>,
     /// What was read and can't be looked at yet.
@@ -70,6 +72,11 @@ pub(super) struct Job {
 impl Upstream {
     pub(super) fn slot(&mut self, task: TaskId) -> Option<&mut Slot> {
         self.slots.iter_mut().find(|slot| slot.task == task)
+    }
+
+    /// Whether it has asked for nothing yet.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.has_spoken && self.slots.is_empty()
     }
 
     /// Whether one more request can be read.
