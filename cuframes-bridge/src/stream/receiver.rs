@@ -103,7 +103,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// Asks the sender for a frame, by its number, or for the newest. One at a time on a connection: it is offered, or
     /// [`ReceiverEvent::NotFetched`].
     pub fn fetch(&mut self, now: Instant, conn: ConnId, seq: Option<u64>) {
-        let Some(peer) = self.links.what_mut(conn) else { return };
+        let Some(peer) = self.links.what_mut(conn).filter(|peer| !peer.is_left) else { return };
         if peer.greeting.is_none() || peer.wanted.is_some() {
             let why = "the sender has another one to answer".to_string();
             self.events.push_back(ReceiverEvent::NotFetched { conn, why });
@@ -296,9 +296,9 @@ impl<S: AsMut<[u8]>> Receiver<S> {
         self.offer(now, conn, &begin)
     }
 
-    /// Ends a connection; says `word` before.
+    /// Ends a connection, unless its end was told already; says `word` before.
     fn turn_away(&mut self, conn: ConnId, fault: Option<LinkFault>, word: Option<&str>) {
-        let Some(peer) = self.links.what_mut(conn) else { return };
+        let Some(peer) = self.links.what_mut(conn).filter(|peer| !peer.is_left) else { return };
         let (key, place, asked) = leave(peer);
         self.events.extend(asked.then(|| not_fetched(conn)));
         if let Some(word) = word {

@@ -240,6 +240,8 @@ fn a_sender_that_reads_no_answers_is_given_up() {
                 ReceiverEvent::Offered { conn, .. } => receiver.skip(NOW, conn, Fate::Had),
                 ReceiverEvent::Left { fault, .. } => {
                     assert_eq!(fault, Some(LinkFault::Greedy));
+                    receiver.handle_bytes(NOW, conn, &bytes);
+                    assert!(receiver.poll_event().is_none(), "it goes on, and leaves once more");
                     return;
                 }
                 _ => {}
@@ -248,6 +250,18 @@ fn a_sender_that_reads_no_answers_is_given_up() {
         most = most.max(receiver.poll_transmit(conn).map_or(0, <[u8]>::len));
     }
     panic!("{most} bytes wait for it");
+}
+
+#[test]
+fn a_connection_that_only_waits_for_its_last_words_to_be_read_is_not_known_any_more() {
+    let (mut receiver, conn) = greeted();
+    receiver.refuse(NOW, conn, "no");
+    assert!(receiver.poll_transmit(conn).is_some());
+    receiver.refuse(NOW, conn, "no");
+    receiver.fetch(NOW, conn, None);
+    receiver.shut_down(NOW);
+    assert!(matches!(receiver.poll_event(), Some(ReceiverEvent::Left { .. })));
+    assert!(receiver.poll_event().is_none());
 }
 
 #[test]
