@@ -66,7 +66,7 @@ impl FrameInfo {
             before_ns: join(before_hi, before_lo),
         };
         if info.written_bytes > meta.frame_size_bytes
-            || begin.payload_bytes != info.written_bytes + VERDICT_BYTES
+            || begin.payload_bytes.checked_sub(VERDICT_BYTES) != Some(info.written_bytes)
         {
             return Err(InfoError::Size { payload: begin.payload_bytes, frame: meta.frame_size_bytes });
         }

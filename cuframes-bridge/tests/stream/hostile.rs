@@ -79,7 +79,13 @@ fn ends(messages: &[Message]) -> LinkFault {
 #[test]
 fn words_about_a_frame_that_do_not_hold_together_end_the_connection() {
     type Change = fn(&mut Begin);
-    let cases: [(Change, InfoError); 7] = [
+    // Its size, and its valid bytes: the largest number that there is.
+    const ENDLESS: Change = |begin| {
+        begin.tokens[7..9].fill(u32::MAX);
+        begin.tokens[21..23].fill(u32::MAX);
+        begin.payload_bytes = 0;
+    };
+    let cases: [(Change, InfoError); 8] = [
         (|begin| begin.tokens.truncate(20), InfoError::Words),
         (|begin| begin.tokens[0] = 2, InfoError::Version(2)),
         (|begin| begin.id.request = 0, InfoError::Number { found: 1, expected: 0 }),
@@ -87,6 +93,7 @@ fn words_about_a_frame_that_do_not_hold_together_end_the_connection() {
         (|begin| begin.payload_bytes += 1, InfoError::Size { payload: 770, frame: 768 }),
         (|begin| begin.payload_bytes = u64::MAX, InfoError::Size { payload: u64::MAX, frame: 768 }),
         (|begin| begin.tokens[22] = 1 << 30, InfoError::Size { payload: 769, frame: 768 }),
+        (ENDLESS, InfoError::Size { payload: 0, frame: u64::MAX }),
     ];
     for (change, expected) in cases {
         let mut begin = load();
