@@ -271,8 +271,9 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             return Err(LinkFault::Unexpected(FrameType::LOAD_BEGIN));
         }
         let request = begin.id.request;
-        if let Some(wanted) = peer.wanted.as_mut().filter(|_| request & FETCH == 0) {
-            wanted.before += 1;
+        if let Some(wanted) = &mut peer.wanted {
+            wanted.is_there |= request & FETCH != 0;
+            wanted.before += u32::from(request & FETCH == 0);
         }
         peer.stage = Stage::Offered(Incoming::new(now, info, request));
         self.events.push_back(ReceiverEvent::Offered { conn, info, is_fetched: request & FETCH != 0 });
@@ -282,17 +283,16 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// A frame that was asked for comes, or does not.
     fn answered(&mut self, now: Instant, conn: ConnId, begin: Begin) -> Result<(), LinkFault> {
         let Some(peer) = self.links.what_mut(conn) else { return Ok(()) };
-        let Some(wanted) = peer.wanted.as_mut().filter(|wanted| wanted.request == begin.id.request) else {
+        if !peer.wanted.is_some_and(|wanted| wanted.request == begin.id.request && !wanted.is_there) {
             // It may be late.
             return Err(LinkFault::Unexpected(FrameType::SNAPSHOT_BEGIN));
-        };
+        }
         if begin.status != 0 {
             peer.wanted = None;
             let why = printable(begin.message);
             self.events.push_back(ReceiverEvent::NotFetched { conn, why });
             return Ok(());
         }
-        wanted.is_there = true;
         self.offer(now, conn, &begin)
     }
 
