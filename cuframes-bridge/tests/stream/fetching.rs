@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cuframes_bridge::stream::{Answer, LinkFault, ReceiverEvent, SenderEvent};
+use cuframes_bridge::stream::{Answer, Fate, LinkFault, ReceiverEvent, SenderEvent};
 use cuframes_bridge::wire::{Begin, Decoded, Decoder, FrameType, Limits, Message, SnapshotId};
 use cuframes_core::streams::{ConnId, Machine};
 
@@ -206,6 +206,27 @@ fn a_frame_that_comes_in_the_middle_of_another_one_is_not_fetched() {
     say(&mut world, far, &Message::Begin(begin));
     assert!(matches!(world.received.last(), Some(ReceiverEvent::Left { fault: Some(_), .. })));
     assert_eq!(refusals(&world), 1);
+}
+
+#[test]
+fn a_reason_of_any_length_can_be_told() {
+    let mut world = World::strict(3);
+    world.run();
+    let (_, far) = world.link.unwrap();
+    world.receiver.fetch(world.now, far, Some(7));
+    world.run();
+    world.sender.answer(world.now, Some(7), Answer::No("x".repeat(5000)));
+    world.run();
+    let told = |event: &ReceiverEvent<_>| matches!(event, ReceiverEvent::NotFetched { why, .. } if *why == "x".repeat(4096));
+    assert!(world.received.iter().any(told));
+
+    world.is_busy = true;
+    assert!(world.send(1, 8));
+    world.run();
+    world.receiver.skip(world.now, far, Fate::Skipped("y".repeat(5000)));
+    world.run();
+    assert_eq!(world.fates(), [(8, Fate::Skipped("y".repeat(4096)))]);
+    assert_eq!(world.sender.stats().lost_connections, 0);
 }
 
 #[test]
