@@ -103,7 +103,7 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// Asks the sender for a frame, by its number, or for the newest. One at a time on a connection: it is offered, or
     /// [`ReceiverEvent::NotFetched`].
     pub fn fetch(&mut self, now: Instant, conn: ConnId, seq: Option<u64>) {
-        let Some(peer) = self.links.what_mut(conn) else { return };
+        let Some(peer) = self.links.what_mut(conn).filter(|peer| !peer.is_left) else { return };
         if peer.greeting.is_none() || peer.wanted.is_some() {
             let why = "the sender has another one to answer".to_string();
             self.events.push_back(ReceiverEvent::NotFetched { conn, why });
@@ -277,8 +277,10 @@ impl<S: AsMut<[u8]>> Receiver<S> {
             return Err(LinkFault::Unexpected(FrameType::LOAD_BEGIN));
         }
         let request = begin.id.request;
-        if let Some(wanted) = peer.wanted.as_mut().filter(|_| request & FETCH == 0) {
-            wanted.before = wanted.before.saturating_add(1);
+        match &mut peer.wanted {
+            Some(wanted) if request & FETCH == 0 => wanted.before = wanted.before.saturating_add(1),
+            Some(wanted) => wanted.answer = Answered::Begun,
+            None => {}
         }
         peer.stage = Stage::Offered(Incoming::new(now, info, request));
         self.events.push_back(ReceiverEvent::Offered { conn, info, is_fetched: request & FETCH != 0 });
@@ -288,19 +290,17 @@ impl<S: AsMut<[u8]>> Receiver<S> {
     /// A frame that was asked for comes, or does not.
     fn answered(&mut self, now: Instant, conn: ConnId, begin: Begin) -> Result<(), LinkFault> {
         let Some(peer) = self.links.what_mut(conn) else { return Ok(()) };
-        let is_it =
-            |wanted: &&mut Wanted| wanted.request == begin.id.request && wanted.answer == Answered::No;
-        let Some(wanted) = peer.wanted.as_mut().filter(is_it) else {
+        let is_it = |wanted: &Wanted| wanted.request == begin.id.request && wanted.answer == Answered::No;
+        if !peer.wanted.as_ref().is_some_and(is_it) {
             // It may be late.
             return Err(LinkFault::Unexpected(FrameType::SNAPSHOT_BEGIN));
-        };
+        }
         if begin.status != 0 {
             peer.wanted = None;
             let why = printable(begin.message);
             self.events.push_back(ReceiverEvent::NotFetched { conn, why });
             return Ok(());
         }
-        wanted.answer = Answered::Begun;
         self.offer(now, conn, &begin)
     }
 

@@ -20,7 +20,7 @@ use super::fault::LinkFault;
 use super::flight::{End, Flight, Reply, since_stamp, sized};
 use super::info::{Announcement, FETCH, FrameInfo};
 use super::transfer::{Payload, Transfer};
-use super::words::{Fate, printable};
+use super::words::{Fate, printable, short};
 use crate::wire::{Begin, Decoder, Message, SnapshotId};
 
 /// Sends the frames of one stream to one receiver. See [`Machine`](cuframes_core::streams::Machine) for how it is driven; it has no listener.
@@ -165,7 +165,8 @@ impl<F: Payload> Sender<F> {
                     layer_start: 0,
                     layer_end: 0,
                 };
-                let begin = Begin { id, payload_bytes: 0, status: 1, tokens: Vec::new(), message: why };
+                let message = short(&why);
+                let begin = Begin { id, payload_bytes: 0, status: 1, tokens: Vec::new(), message };
                 self.words.push(|out| Message::Begin(begin).encode(out));
             }
         }

@@ -4,6 +4,9 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
+use cuframes_core::text::cut;
+
+use super::LIMITS;
 use crate::wire::Done;
 
 /// What became of a frame at the receiver.
@@ -39,7 +42,7 @@ impl Fate {
             Self::Skipped(why) => (SKIPPED, why.clone()),
             Self::Refused(why) => (REFUSED, why.clone()),
         };
-        Done { request, status, message }
+        Done { request, status, message: short(&message) }
     }
 
     /// What a receiver says. One that does not give times has taken none.
@@ -72,6 +75,11 @@ impl fmt::Display for Fate {
             Self::Refused(why) => write!(f, "refused: {why}"),
         }
     }
+}
+
+/// As much of a text as the other side takes.
+pub(super) fn short(text: &str) -> String {
+    cut(text, usize::try_from(LIMITS.text).unwrap_or(usize::MAX)).into()
 }
 
 /// What a peer said, as it may be shown: it goes to terminals.

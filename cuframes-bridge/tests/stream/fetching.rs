@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cuframes_bridge::stream::{Answer, LinkFault, ReceiverEvent, SenderEvent};
-use cuframes_bridge::wire::{FrameType, Message, SnapshotId};
-use cuframes_core::streams::Machine;
+use cuframes_bridge::stream::{Answer, Fate, LinkFault, ReceiverEvent, SenderEvent};
+use cuframes_bridge::wire::{Begin, Decoded, Decoder, FrameType, Limits, Message, SnapshotId};
+use cuframes_core::streams::{ConnId, Machine};
 
 use crate::world::{World, frame, published};
 
@@ -86,6 +86,7 @@ fn whoever_asks_for_the_newest_frame_learns_its_number() {
     world.run();
     let lost = |event: &ReceiverEvent<_>| matches!(event, ReceiverEvent::Left { fault: Some(fault), .. } if fault.to_string().contains("it sent frame 9 where frame 8"));
     assert!(world.received.iter().any(lost), "{:?}", world.received);
+    assert_eq!(refusals(&world), 1, "nobody is told that it does not come");
 }
 
 /// How many times it was told that a frame does not come.
@@ -157,6 +158,75 @@ fn whoever_has_asked_hears_that_the_connection_is_lost_and_only_if_nothing_has_c
         world.run();
         assert_eq!(world.sender.stats().lost_connections, 1);
     }
+}
+
+/// A connection on which frame 40 was asked for, and how its answer begins, which is on its way.
+fn asked(world: &mut World) -> (ConnId, Begin) {
+    world.run();
+    let (near, far) = world.link.unwrap();
+    world.receiver.fetch(world.now, far, Some(40));
+    world.run();
+    let (info, bytes) = frame(1, 40);
+    world.sender.answer(world.now, Some(40), Answer::Frame(info, bytes));
+    let bytes = world.sender.poll_transmit(near).unwrap();
+    match Decoder::new(Limits::default()).next(&mut &bytes[..]).unwrap() {
+        Some(Decoded::Message(Message::Begin(begin))) => (far, begin),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn say(world: &mut World, far: ConnId, message: &Message) {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    world.receiver.handle_bytes(world.now, far, &bytes);
+    world.run();
+}
+
+#[test]
+fn a_frame_that_is_asked_for_comes_once() {
+    let mut world = World::strict(3);
+    let (far, begin) = asked(&mut world);
+    // Its last word is still on the way.
+    world.cuts = vec![1];
+    while world.published.is_empty() {
+        assert!(world.step());
+    }
+    say(&mut world, far, &Message::Begin(begin));
+    let fault = Some(LinkFault::Unexpected(FrameType::SNAPSHOT_BEGIN));
+    assert!(matches!(world.received.last(), Some(ReceiverEvent::Left { fault: left, .. }) if *left == fault));
+    assert_eq!((world.published.len(), refusals(&world)), (1, 0));
+}
+
+#[test]
+fn a_frame_that_comes_in_the_middle_of_another_one_is_not_fetched() {
+    let mut world = World::strict(3);
+    let (far, begin) = asked(&mut world);
+    let id = SnapshotId { request: 40, ..begin.id };
+    say(&mut world, far, &Message::LoadBegin(Begin { id, ..begin.clone() }));
+    say(&mut world, far, &Message::Begin(begin));
+    assert!(matches!(world.received.last(), Some(ReceiverEvent::Left { fault: Some(_), .. })));
+    assert_eq!(refusals(&world), 1);
+}
+
+#[test]
+fn a_reason_of_any_length_can_be_told() {
+    let mut world = World::strict(3);
+    world.run();
+    let (_, far) = world.link.unwrap();
+    world.receiver.fetch(world.now, far, Some(7));
+    world.run();
+    world.sender.answer(world.now, Some(7), Answer::No("x".repeat(5000)));
+    world.run();
+    let told = |event: &ReceiverEvent<_>| matches!(event, ReceiverEvent::NotFetched { why, .. } if *why == "x".repeat(4096));
+    assert!(world.received.iter().any(told));
+
+    world.is_busy = true;
+    assert!(world.send(1, 8));
+    world.run();
+    world.receiver.skip(world.now, far, Fate::Skipped("y".repeat(5000)));
+    world.run();
+    assert_eq!(world.fates(), [(8, Fate::Skipped("y".repeat(4096)))]);
+    assert_eq!(world.sender.stats().lost_connections, 0);
 }
 
 #[test]

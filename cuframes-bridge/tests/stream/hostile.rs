@@ -283,6 +283,18 @@ fn a_sender_that_reads_no_answers_is_given_up() {
 }
 
 #[test]
+fn a_connection_that_only_waits_for_its_last_words_to_be_read_is_not_known_any_more() {
+    let (mut receiver, conn) = greeted();
+    receiver.refuse(NOW, conn, "no");
+    assert!(receiver.poll_transmit(conn).is_some());
+    receiver.refuse(NOW, conn, "no");
+    receiver.fetch(NOW, conn, None);
+    receiver.shut_down(NOW);
+    assert!(matches!(receiver.poll_event(), Some(ReceiverEvent::Left { .. })));
+    assert!(receiver.poll_event().is_none());
+}
+
+#[test]
 fn last_words_that_nobody_reads_do_not_keep_a_connection() {
     let (mut receiver, conn) = greeted();
     receiver.refuse(NOW, conn, "no");
