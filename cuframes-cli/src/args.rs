@@ -235,6 +235,9 @@ pub(crate) struct SubscribeArgs {
     /// Write the frames to this y4m video, `-` for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) y4m: Option<Stream>,
+    /// Overwrite the y4m video if it exists; devices and named pipes need no --force
+    #[arg(long, requires = "y4m")]
+    pub(crate) force: bool,
     /// Frame rate to write into the y4m header
     #[arg(long, value_name = "N[/D]", default_value_t = Rate::DEFAULT, value_parser = real_rate, requires = "y4m")]
     pub(crate) rate: Rate,
@@ -427,6 +430,9 @@ EXAMPLES:
   cuframes subscribe cam0 --reconnect --verbose
   cuframes subscribe cam0 --barrier 5555 --index 0
 
+A video takes the place of another file only with --force, and when it has begun. A named pipe waits for its reader before this \
+subscribes. A reader of the video that is slow makes this slow, and a publisher that has strict-wait waits for its patience (1 second \
+by default, publish --patience) and then evicts it.
 With --reconnect the end of the stream is not the end: one line on standard error says who was lost, and one who came.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it.
 The exit code is 0 at the end of the stream, after --frames, on a signal, or when nobody reads the video any more; 1 if something \

@@ -31,6 +31,7 @@ mod snapshot;
 mod spread;
 mod stage;
 mod stills;
+mod targets;
 mod terminal;
 mod top;
 mod videos;

@@ -345,7 +345,7 @@ fn a_file_that_exists_is_overwritten_only_if_that_is_asked_for() {
     assert_eq!(ended.json()["file_bytes"], fs::metadata(stage.path("out.mkv")).unwrap().len());
     let nowhere = stage.run("record KEY -");
     assert!(one_line(&nowhere, 2).contains("goes into a file, not to standard output"), "{nowhere:?}");
-    for (file, part) in [("DIR/no/out.mkv", "No such file"), ("DIR/run", "Is a directory")] {
+    for (file, part) in [("DIR/no/out.mkv", "No such file"), ("DIR/run", "it is a directory")] {
         let ended = stage.run(&format!("record KEY {file} --force --timeout 120"));
         assert!(one_line(&ended, FAILED).contains(part), "{ended:?}");
     }

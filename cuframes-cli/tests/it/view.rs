@@ -132,6 +132,8 @@ fn a_picture_is_not_written_to_a_terminal() {
     let Some(tmux) = Tmux::start(&stage, 100, 24, "truecolor") else { return };
     tmux.run("snapshot KEY -");
     tmux.ended(FAILED, "can't write a picture to the terminal");
+    tmux.run("subscribe KEY --y4m -");
+    tmux.ended(FAILED, "can't write a video to the terminal");
 }
 
 #[test]
