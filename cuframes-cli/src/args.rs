@@ -36,7 +36,7 @@ pub(crate) use self::barrier::{
 };
 pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::bridge::{BridgeArgs, BridgeEnd, BridgeRecvArgs, BridgeSendArgs, Fetch, LinkArgs};
-pub(crate) use self::dispatch::{DispatchArgs, GridArgs, WhenFullArg, WorkArgs, version};
+pub(crate) use self::dispatch::{DispatchArgs, FitArg, GridArgs, WhenFullArg, WorkArgs, version};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exporter::ExporterArgs;
 pub(crate) use self::generate::{CompletionsArgs, ManArgs};

@@ -183,6 +183,8 @@ pub(crate) enum End {
     Frames,
     /// As long as asked for.
     Duration,
+    /// All blocks have ended.
+    Blocks,
     /// SIGINT or SIGTERM.
     Signal,
     /// Nobody reads the output any more.
@@ -197,6 +199,7 @@ impl fmt::Display for End {
             Self::Stream => "the stream ended",
             Self::Frames => "all frames asked for",
             Self::Duration => "as long as asked for",
+            Self::Blocks => "all blocks have ended",
             Self::Signal => "stopped by a signal",
             Self::ClosedPipe => "the output was closed",
             Self::Failure => "failed",

@@ -8,7 +8,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use cuframes_mio::Observer;
 
 use crate::args::TopArgs;
-use crate::console::Console;
+use crate::console::{Console, Printed};
 use crate::error::{Failure, failed};
 use crate::keys;
 use crate::model::{Model, Report, Stream};
@@ -54,7 +54,10 @@ fn report(args: &TopArgs, observer: &Observer, signals: &Signals, console: &Cons
         let troubles = troubles.iter().map(ToString::to_string).collect();
         let wanted = |stream: &&Stream| args.key.as_ref().is_none_or(|key| *key == stream.facts.key);
         let streams = model.shown(&args.filter, args.sort).into_iter().filter(wanted).collect();
-        console.print(&output::json(&Report { streams, troubles, has_pictures: None })?, signals)?;
+        let report = output::json(&Report { streams, troubles, has_pictures: None })?;
+        if console.try_print(&report, signals)? == Printed::Closed {
+            break;
+        }
         looks += 1;
         if args.count == Some(looks) {
             break;

@@ -21,6 +21,7 @@ mod errors;
 mod exporter;
 mod fetch;
 mod figures;
+mod handing;
 mod hangs;
 mod look;
 mod players;
