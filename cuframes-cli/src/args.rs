@@ -52,7 +52,7 @@ pub(crate) use self::view::ViewArgs;
 #[command(name = "cuframes", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Directory of the streams' sockets [default: $CUFRAMES_RUN_DIR, /run/cuframes,
-    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used; demo and bench make their own]
+    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used; demo has one of its own by default, bench always]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -168,6 +168,9 @@ pub(crate) struct PublishArgs {
     pub(crate) memory: BackendArgs,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
+    /// Print one JSON object at the end: memory (where the frames are), frames, fps, subscribers and end
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
 }
@@ -403,7 +406,8 @@ EXAMPLES:
 
 SIGINT, SIGTERM and SIGHUP (the terminal was closed) end it with all its processes; those that don't end within 5 seconds, or \
 before a second signal, are killed.
-The exit code is 0 only if no byte of any frame was wrong and every process ended well.";
+The exit code is 0 only if no byte of any frame was wrong and every process ended well, also if a signal ended it: then the JSON \
+object has interrupted as true.";
 
 const PUBLISH_EXAMPLES: &str = "\
 EXAMPLES:

@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::gauge::Gauge;
 use crate::memory::{Copies, View, over_memory};
-use crate::output::{Progress, REFRESH};
+use crate::output::{Count, Progress, REFRESH};
 use crate::recording::{Facts, Queue, Stream, Writer, Written};
 use crate::signals::Signals;
 use crate::snapshot::Target;
@@ -213,7 +213,8 @@ impl Recorder<'_> {
         })?;
         completed.map(drop).map_err(|error| {
             failed!(
-                "can't complete {file}: {error}; the {frames} frames in it can be replayed; check the disk"
+                "can't complete {file}: {error}; the {} in it can be replayed; check the disk",
+                Count(frames, "frame")
             )
         })
     }
@@ -273,7 +274,8 @@ struct Recorded {
 impl fmt::Display for Recorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { frames, dropped, file_bytes, fps, end, gauge, .. } = self;
-        write!(f, "{frames} frames, {fps:.1} fps, {dropped} dropped, {}", HumanBytes(*file_bytes))?;
+        let frames = Count(*frames, "frame");
+        write!(f, "{frames}, {fps:.1} fps, {dropped} dropped, {}", HumanBytes(*file_bytes))?;
         gauge.map_or(Ok(()), |gauge| write!(f, " {gauge}"))?;
         end.map_or(Ok(()), |end| write!(f, " ({end})"))
     }

@@ -14,7 +14,7 @@ use crate::barrier;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::memory::{Copies, View, over_memory};
-use crate::output::{Progress, REFRESH};
+use crate::output::{Count, Progress, REFRESH};
 use crate::pattern::is_seq;
 use crate::signals::Signals;
 use crate::sink::Y4mSink;
@@ -53,7 +53,8 @@ pub(crate) fn run(
     match report {
         Received { torn: 0, .. } => Ok(()),
         Received { torn, frames, .. } => Err(failed!(
-            "{torn} of {frames} frames of stream {} hold bytes that are not theirs; does it have --pattern seq?",
+            "{torn} of {} of stream {} with bytes that are not its own; does it have --pattern seq?",
+            Count(frames, "frame"),
             args.key
         )),
     }

@@ -1,6 +1,6 @@
 //! `cuframes top`: a live screen of all streams.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use crate::keys;
 use crate::model::{Model, Report, Stream};
 use crate::output;
 use crate::signals::Signals;
+use crate::view::usable;
 use screen::{Screen, Turn};
 
 mod screen;
@@ -28,11 +29,7 @@ pub(crate) fn run(
     if args.json {
         return report(args, &observer, signals, console);
     }
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(failed!(
-            "top needs a terminal to draw on and to read keys from; use --json, or cuframes ls"
-        ));
-    }
+    usable("top", "use --json, or cuframes ls")?;
     let failed = |error| failed!("can't draw on the terminal: {error}");
     // It is put back when this program panics, too.
     let mut terminal = ratatui::try_init().map_err(failed)?;

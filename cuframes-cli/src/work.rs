@@ -18,7 +18,7 @@ use self::exec::Exec;
 use crate::args::{WorkArgs, version};
 use crate::console::{Console, Printed};
 use crate::error::{Failure, failed};
-use crate::output::{self, REFRESH};
+use crate::output::{self, Count, REFRESH};
 use crate::signals::Signals;
 
 /// A block, for people and scripts.
@@ -202,7 +202,8 @@ fn stopped(stop: &Stop, endpoint: &Endpoint, worker: &Worker) -> Result<(), Fail
     match stop {
         Stop::Shutdown | Stop::Left | Stop::Closed { lost: 0 } => Ok(()),
         Stop::Closed { lost } => Err(failed!(
-            "the dispatcher at {endpoint} closed the connection with {lost} blocks here; is it running?"
+            "the dispatcher at {endpoint} closed the connection with {} here; is it running?",
+            Count(*lost, "block")
         )),
         Stop::Unreachable => {
             let why = worker.trouble().map_or(String::new(), |(_, error)| format!(": {error}"));

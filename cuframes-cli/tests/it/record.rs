@@ -208,7 +208,8 @@ fn a_recording_that_is_damaged_is_replayed_up_to_there_and_then_fails() {
     let (replayed, ended) = replay(&stage, "--fps 0");
     assert_eq!(replayed.len(), 2);
     let text = one_line(&ended, FAILED);
-    assert!(text.contains(&format!("damaged at byte {at}; the 2 frames before it")), "{text}");
+    assert!(text.contains(&format!("damaged at byte {at}, after 2 frames, which are")), "{text}");
+    assert_eq!((&ended.json()["frames"], &ended.json()["end"]), (&2.into(), &"failure".into()), "{ended:?}");
 }
 
 #[test]

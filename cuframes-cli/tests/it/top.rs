@@ -96,6 +96,16 @@ fn a_program_gets_every_look_as_json() {
 }
 
 #[test]
+fn a_time_that_no_clock_has_is_as_good_as_for_ever() {
+    let stage = Stage::new();
+    let Some(tmux) = Tmux::start(&stage, 80, 24, "truecolor") else { return };
+    tmux.run("top --interval 1e19");
+    wait_until("the screen", || tmux.screen().contains("up/down select"));
+    tmux.keys("q");
+    tmux.ended(0, "");
+}
+
+#[test]
 fn looks_that_nobody_reads_any_more_end() {
     let stage = Stage::new();
     let mut top = stage.start("top --json --interval 0.1");
