@@ -36,7 +36,7 @@ pub(crate) use self::barrier::{
 };
 pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::bridge::{BridgeArgs, BridgeEnd, BridgeRecvArgs, BridgeSendArgs, Fetch, LinkArgs};
-pub(crate) use self::dispatch::{DispatchArgs, GridArgs, WhenFullArg, WorkArgs, version};
+pub(crate) use self::dispatch::{DispatchArgs, FitArg, GridArgs, WhenFullArg, WorkArgs, version};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::exporter::ExporterArgs;
 pub(crate) use self::generate::{CompletionsArgs, ManArgs};
@@ -52,7 +52,7 @@ pub(crate) use self::view::ViewArgs;
 #[command(name = "cuframes", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Directory of the streams' sockets [default: $CUFRAMES_RUN_DIR, /run/cuframes,
-    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used; demo and bench make their own]
+    /// $XDG_RUNTIME_DIR/cuframes or /tmp/cuframes-UID, the first that can be used; demo has one of its own by default, bench always]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -168,6 +168,9 @@ pub(crate) struct PublishArgs {
     pub(crate) memory: BackendArgs,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
+    /// Print one JSON object at the end: memory (where the frames are), frames, fps, subscribers and end
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
 }
@@ -235,6 +238,9 @@ pub(crate) struct SubscribeArgs {
     /// Write the frames to this y4m video, `-` for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) y4m: Option<Stream>,
+    /// Overwrite the y4m video if it exists; devices and named pipes need no --force
+    #[arg(long, requires = "y4m")]
+    pub(crate) force: bool,
     /// Frame rate to write into the y4m header
     #[arg(long, value_name = "N[/D]", default_value_t = Rate::DEFAULT, value_parser = real_rate, requires = "y4m")]
     pub(crate) rate: Rate,
@@ -400,7 +406,8 @@ EXAMPLES:
 
 SIGINT, SIGTERM and SIGHUP (the terminal was closed) end it with all its processes; those that don't end within 5 seconds, or \
 before a second signal, are killed.
-The exit code is 0 only if no byte of any frame was wrong and every process ended well.";
+The exit code is 0 only if no byte of any frame was wrong and every process ended well, also if a signal ended it: then the JSON \
+object has interrupted as true.";
 
 const PUBLISH_EXAMPLES: &str = "\
 EXAMPLES:
@@ -427,6 +434,9 @@ EXAMPLES:
   cuframes subscribe cam0 --reconnect --verbose
   cuframes subscribe cam0 --barrier 5555 --index 0
 
+A video takes the place of another file only with --force, and when it has begun. A named pipe waits for its reader before this \
+subscribes. A reader of the video that is slow makes this slow, and a publisher that has strict-wait waits for its patience (1 second \
+by default, publish --patience) and then evicts it.
 With --reconnect the end of the stream is not the end: one line on standard error says who was lost, and one who came.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) end it.
 The exit code is 0 at the end of the stream, after --frames, on a signal, or when nobody reads the video any more; 1 if something \

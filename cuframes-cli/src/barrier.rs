@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::{BarrierArgs, BarrierJoinArgs, BarrierSide, BarrierWaitArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::output::{self, REFRESH};
+use crate::output::{self, Count, REFRESH};
 use crate::signals::Signals;
 
 pub(crate) fn run(args: &BarrierArgs, signals: &Signals, console: &Console) -> Result<(), Failure> {
@@ -106,9 +106,32 @@ pub(crate) fn wait_for_all(
     }
 }
 
+/// How the start went: the object that `--json` prints.
 #[derive(Serialize)]
 struct Started {
+    end: Way,
     participants: Vec<Present>,
+    /// Nobody, if it has started.
+    missing: Vec<Missing>,
+}
+
+/// How waiting for the others has ended.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "kebab-case")]
+enum Way {
+    Started,
+    Signal,
+    Failure,
+}
+
+impl Way {
+    const fn of<T>(result: &Result<Option<T>, Failure>) -> Self {
+        match result {
+            Ok(Some(_)) => Self::Started,
+            Ok(None) => Self::Signal,
+            Err(_) => Self::Failure,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -120,8 +143,7 @@ struct Present {
 
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n = self.participants.len();
-        write!(f, "started: {n} participant{}", if n == 1 { "" } else { "s" })?;
+        write!(f, "started: {}", Count(self.participants.len(), "participant"))?;
         for (n, Present { index, name, .. }) in self.participants.iter().enumerate() {
             write!(f, "{} {index}", if n == 0 { ":" } else { "," })?;
             if !name.is_empty() {
@@ -135,23 +157,48 @@ impl fmt::Display for Started {
 fn wait(args: &BarrierWaitArgs, signals: &Signals, console: &Console) -> Result<(), Failure> {
     let mut progress = output::Line::new(console);
     let mut barrier = listen(args.builder(), |text| console.say(text))?;
-    let participants = wait_for_all(&mut barrier, signals, |now, waiting| {
+    let mut missing = Vec::new();
+    let outcome = wait_for_all(&mut barrier, signals, |now, waiting| {
         progress.show(now, &waiting);
+        missing = waiting.missing;
         Ok(())
-    })?;
-    let Some(participants) = participants else { return Err(interrupted(barrier.endpoint())) };
-    let participants = participants.into_iter().map(|Registered { index, registration, .. }| Present {
+    });
+    let end = Way::of(&outcome);
+    if end == Way::Started {
+        missing.clear();
+    }
+    let present = |Registered { index, registration, .. }| Present {
         index,
         name: registration.instance_id,
         frames: registration.max_num_seqs,
-    });
-    let started = Started { participants: participants.collect() };
-    let text = if args.json { output::json(&started)? } else { started.to_string() };
-    console.print(&text, signals)
+    };
+    let (participants, failure) = match outcome {
+        Ok(Some(participants)) => (participants.into_iter().map(present).collect(), None),
+        Ok(None) => (Vec::new(), Some(interrupted(barrier.endpoint()))),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
+    tell(&Started { end, participants, missing }, failure, args.json, signals, console)
+}
+
+/// Reports, and then fails if it did not start. Words are for a start alone: the failure has its own.
+fn tell<R: Serialize + fmt::Display>(
+    report: &R,
+    failure: Option<Failure>,
+    as_json: bool,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    match (as_json, &failure) {
+        (true, _) => console.print(&output::json(report)?, signals)?,
+        (false, None) => console.print(&report.to_string(), signals)?,
+        (false, Some(_)) => {}
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 #[derive(Serialize)]
 struct Joined {
+    end: Way,
     index: u16,
     stream: Option<String>,
     /// Whether the other side said that everybody is there.
@@ -180,17 +227,24 @@ fn join(args: &BarrierJoinArgs, signals: &Signals, console: &Console) -> Result<
             line.show(now, &format!("participant {}: waiting for {stage}", args.place.index));
         }
     };
-    let interrupted = || interrupted(&args.endpoint);
-    let init = wait_init(&mut join, signals, &mut show)?.ok_or_else(interrupted)?;
-    join.ready(&init).map_err(|error| match error {
-        BarrierError::UnknownSize { .. } => failed!("{error} with --of"),
-        error => failed!("{error}"),
-    })?;
-    let confirmed = wait_start(&mut join, signals, &mut show)?.ok_or_else(interrupted)?;
-    let stream = init.stream().map(str::to_string);
-    let joined = Joined { index: args.place.index, stream, confirmed };
-    let text = if args.json { output::json(&joined)? } else { joined.to_string() };
-    console.print(&text, signals)
+    let mut stream = None;
+    let outcome = wait_init(&mut join, signals, &mut show).and_then(|init| {
+        let Some(init) = init else { return Ok(None) };
+        stream = init.stream().map(str::to_string);
+        join.ready(&init).map_err(|error| match error {
+            BarrierError::UnknownSize { .. } => failed!("{error} with --of"),
+            error => failed!("{error}"),
+        })?;
+        wait_start(&mut join, signals, &mut show)
+    });
+    let end = Way::of(&outcome);
+    let (confirmed, failure) = match outcome {
+        Ok(Some(confirmed)) => (confirmed, None),
+        Ok(None) => (false, Some(interrupted(&args.endpoint))),
+        Err(failure) => (false, Some(failure)),
+    };
+    let joined = Joined { end, index: args.place.index, stream, confirmed };
+    tell(&joined, failure, args.json, signals, console)
 }
 
 /// That a signal came first. Exit code 0 is for a start alone: whoever runs something `&&` after it relies on that.

@@ -44,6 +44,14 @@ impl Console {
         let _ = self.out.jobs.try_send(Job::Text(with_newline(line)));
     }
 
+    /// Queues a line for standard output that is not to be lost. Gives it back while there is no room.
+    pub(crate) fn offer(&self, line: String) -> Result<(), String> {
+        match self.out.jobs.try_send(Job::Line(line)) {
+            Err(TrySendError::Full(Job::Line(line))) => Err(line),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes one line to standard error, whatever the text contains.
     pub(crate) fn say(&self, text: &str) {
         self.err.post(with_newline(&OneLine(text).to_string()));
@@ -54,13 +62,18 @@ impl Console {
     ///
     /// If its reader is gone, it wants no more: that is fine.
     pub(crate) fn print(&self, text: &str, signals: &Signals) -> Result<(), Failure> {
+        self.try_print(text, signals).map(drop)
+    }
+
+    /// As [`print`](Self::print), and says whether it is there: for what goes on after it, or depends on it.
+    pub(crate) fn try_print(&self, text: &str, signals: &Signals) -> Result<Printed, Failure> {
         // They may be on the same terminal.
         self.flush();
         match self.out.finish(with_newline(text), || signals.raised()) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(failed!("can't write to standard output: {error}; check where it goes"))
-            }
-            _ => Ok(()),
+            Some(Ok(())) => Ok(Printed::Written),
+            Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Printed::Closed),
+            Some(Err(error)) => Err(failed!("can't write to standard output: {error}; check where it goes")),
+            None => Ok(Printed::CutOff),
         }
     }
 
@@ -77,6 +90,17 @@ impl<'a> MakeWriter<'a> for Console {
     fn make_writer(&'a self) -> Entry<'a> {
         Entry(&self.err)
     }
+}
+
+/// What became of a text for standard output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Printed {
+    /// It is there.
+    Written,
+    /// Nobody reads it any more.
+    Closed,
+    /// A signal came while its reader was slow.
+    CutOff,
 }
 
 /// Takes the lines of a log, whole ones.
@@ -107,6 +131,8 @@ enum Job {
     /// In place of the rows before.
     Rows(Vec<String>),
     Text(Vec<u8>),
+    /// The same, without its end.
+    Line(String),
     /// After which no rows are left. The answer says how it went.
     Last(Vec<u8>, SyncSender<io::Result<()>>),
 }
@@ -158,30 +184,31 @@ impl Outlet {
 fn serve(queue: &Receiver<Job>, stream: &mut impl Write, left_out: &AtomicU64) {
     let mut rows = None;
     for job in queue {
-        match job {
-            Job::Rows(texts) => rows.get_or_insert_with(Rows::default).draw(texts),
-            Job::Text(text) => {
-                let mut write = || {
-                    // Nobody can be told that it failed.
-                    let _ = stream.write_all(&text).and_then(|()| stream.flush());
-                    let left_out = left_out.swap(0, Ordering::Relaxed);
-                    if left_out > 0 {
-                        let _ = writeln!(
-                            stream,
-                            "cuframes: {left_out} more lines are left out, nobody read them"
-                        );
-                    }
-                };
-                match &rows {
-                    Some(rows) => rows.table.suspend(write),
-                    None => write(),
-                }
+        let text = match job {
+            Job::Rows(texts) => {
+                rows.get_or_insert_with(Rows::default).draw(texts);
+                continue;
             }
             Job::Last(text, done) => {
                 rows = None;
                 // Whoever asked may have gone away.
                 let _ = done.send(stream.write_all(&text).and_then(|()| stream.flush()));
+                continue;
             }
+            Job::Text(text) => text,
+            Job::Line(line) => with_newline(&line),
+        };
+        let mut write = || {
+            // Nobody can be told that it failed.
+            let _ = stream.write_all(&text).and_then(|()| stream.flush());
+            let left_out = left_out.swap(0, Ordering::Relaxed);
+            if left_out > 0 {
+                let _ = writeln!(stream, "cuframes: {left_out} more lines are left out, nobody read them");
+            }
+        };
+        match &rows {
+            Some(rows) => rows.table.suspend(write),
+            None => write(),
         }
     }
 }

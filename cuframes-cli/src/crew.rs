@@ -79,25 +79,11 @@ impl Crew {
         self.restarts_left = 0;
     }
 
-    /// Waits until all have ended by themselves, unless that is to be `soon`, and makes those end that do not. A second signal
-    /// ends them at once.
-    pub(crate) fn dismiss(&mut self, soon: bool, signals: &Signals) {
-        if !soon {
-            self.wait(signals);
-        }
+    /// Asks all to end.
+    fn terminate(&self) {
         for process in self.processes.iter().flatten() {
             // One that is gone already needs no signal.
             let _ = kill_process(Pid::from_child(process), Signal::TERM);
-        }
-        self.wait(signals);
-        self.kill();
-    }
-
-    /// Waits until all have ended, but not for ever.
-    fn wait(&mut self, signals: &Signals) {
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE && self.is_running() && !signals.raised_again() {
-            thread::sleep(STEP);
         }
     }
 
@@ -137,6 +123,29 @@ impl Crew {
             _ => "use fewer --workers, or raise the limits (ulimit -u, ulimit -n)",
         };
         failed!("can't start the worker {program}: {error}; {advice}")
+    }
+}
+
+/// Waits until all of all crews have ended by themselves, unless that is to be `soon`, and makes those end that do not. A
+/// second signal ends them at once.
+pub(crate) fn dismiss(crews: &mut [&mut Crew], soon: bool, signals: &Signals) {
+    if !soon {
+        wait(crews, signals);
+    }
+    // All of them, before any is waited for.
+    crews.iter().for_each(|crew| crew.terminate());
+    wait(crews, signals);
+    crews.iter_mut().for_each(|crew| crew.kill());
+}
+
+/// Waits until all have ended, but not for ever.
+fn wait(crews: &mut [&mut Crew], signals: &Signals) {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE && !signals.raised_again() {
+        if !crews.iter_mut().any(|crew| crew.is_running()) {
+            return;
+        }
+        thread::sleep(STEP);
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn run(
     }
     watch(&mut workers, &reports, args.patience, signals, console);
     drop(place);
-    let outcome = Outcome::of(&workers);
+    let outcome = Outcome::of(&workers, signals.raised());
     console.print(&if args.json { json(&outcome)? } else { summary(args, &workers) }, signals)?;
     outcome.verdict(&workers)
 }
@@ -118,6 +118,8 @@ fn watch(
 #[derive(Serialize)]
 struct Outcome<'a> {
     ok: bool,
+    /// A signal ended it.
+    interrupted: bool,
     torn: u64,
     failed: usize,
     publisher: Option<&'a Report>,
@@ -132,12 +134,13 @@ struct Named<'a> {
 }
 
 impl<'a> Outcome<'a> {
-    fn of(workers: &'a [Worker]) -> Self {
+    fn of(workers: &'a [Worker], interrupted: bool) -> Self {
         let torn = workers.iter().filter_map(|worker| worker.report.as_ref()).map(Report::torn).sum();
         let failed = workers.iter().filter(|worker| worker.trouble.is_some()).count();
         let named = |worker: &'a Worker| Named { name: &worker.name, report: worker.report.as_ref() };
         Self {
             ok: torn == 0 && failed == 0,
+            interrupted,
             torn,
             failed,
             publisher: workers.first().and_then(|publisher| publisher.report.as_ref()),

@@ -3,9 +3,10 @@
 mod frames;
 mod grid;
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use cuframes_core::text::cut;
@@ -15,7 +16,7 @@ use serde::Serialize;
 
 use crate::args::DispatchArgs;
 use crate::console::Console;
-use crate::crew::Crew;
+use crate::crew::{self, Crew};
 use crate::error::{Failure, failed};
 use crate::output;
 use crate::signals::Signals;
@@ -50,17 +51,50 @@ fn one_task(args: &DispatchArgs) -> Result<&str, Failure> {
     }
 }
 
-/// Says where it listens, as far as somebody has to know that.
-fn announce(args: &DispatchArgs, endpoint: &Endpoint, what: &str, console: &Console) {
+/// Says where it listens, as far as somebody has to know that: `what` each worker is for is one or more options of its own.
+fn announce(
+    args: &DispatchArgs,
+    endpoint: &Endpoint,
+    run_dir: Option<&Path>,
+    what: &[String],
+    console: &Console,
+) {
     if !endpoint.is_local() {
         console.say(&format!(
             "cuframes: dispatching at {endpoint}: there is no authentication; whoever can connect gets blocks"
         ));
     }
-    if args.workers.is_none() {
-        console
-            .say(&format!("waiting for workers; start each with: cuframes work --connect {endpoint} {what}"));
+    if args.workers.is_some() {
+        return;
     }
+    let address = match endpoint {
+        Endpoint::Tcp(address) => Endpoint::Tcp((reachable(address.ip()), address.port()).into()).to_string(),
+        other => other.to_string(),
+    };
+    let mut command = format!("cuframes work --connect {}", quoted(&address));
+    if let Some(run_dir) = run_dir {
+        command += &format!(" --run-dir {}", quoted(&run_dir.to_string_lossy()));
+    }
+    if args.w0 {
+        command += " --w0";
+    }
+    match what {
+        [what] => console.say(&format!("waiting for workers; start each with: {command} {what}")),
+        all => {
+            console.say("waiting for workers of each task; start each with:");
+            all.iter().for_each(|what| console.say(&format!("{command} {what}")));
+        }
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
+    // An empty one is no word, and brackets are a pattern only where files have such names.
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', "'\\''")).into()
 }
 
 /// The workers that are to be started, by task.
@@ -75,7 +109,7 @@ impl Crews {
     ) -> Result<Self, Failure> {
         let Some(count) = args.workers else { return Ok(Self(Vec::new())) };
         let (host, port) = match endpoint {
-            Endpoint::Tcp(address) => (reachable(address), address.port()),
+            Endpoint::Tcp(address) => (reachable(address.ip()).to_string(), address.port()),
             other => (other.to_string(), 0),
         };
         let start = |task: &String| {
@@ -104,17 +138,18 @@ impl Crews {
 
     /// Waits until all have ended, and answers how often one was started again.
     fn dismiss(&mut self, soon: bool, signals: &Signals) -> usize {
-        self.0.iter_mut().for_each(|(_, crew)| crew.dismiss(soon, signals));
+        let mut crews: Vec<_> = self.0.iter_mut().map(|(_, crew)| crew).collect();
+        crew::dismiss(&mut crews, soon, signals);
         self.0.iter().map(|(_, crew)| crew.restarts).sum()
     }
 }
 
 /// The address under which workers of this host can connect.
-fn reachable(address: &SocketAddr) -> String {
+const fn reachable(address: IpAddr) -> IpAddr {
     match address {
-        SocketAddr::V4(address) if address.ip().is_unspecified() => "127.0.0.1".into(),
-        SocketAddr::V6(address) if address.ip().is_unspecified() => "::1".into(),
-        _ => address.ip().to_string(),
+        IpAddr::V4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(address) if address.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        address => address,
     }
 }
 
@@ -127,6 +162,10 @@ struct Teller<'a> {
     tiles: Option<usize>,
     /// Lines so far.
     said: u32,
+    /// Lines for standard output, whose reader is slow.
+    unread: VecDeque<String>,
+    /// How many were too many.
+    left_out: u64,
 }
 
 /// The end of a block.
@@ -146,7 +185,7 @@ struct End<'a> {
 
 impl<'a> Teller<'a> {
     const fn new(console: &'a Console, signals: &'a Signals, each: bool, tiles: Option<usize>) -> Self {
-        Self { console, signals, each, tiles, said: 0 }
+        Self { console, signals, each, tiles, said: 0, unread: VecDeque::new(), left_out: 0 }
     }
 
     fn tell(&mut self, event: &ServerEvent) -> Result<(), Failure> {
@@ -167,7 +206,7 @@ impl<'a> Teller<'a> {
                         _ => "given-up",
                     };
                     let end = End { task, block, seq, tile, outcome, cause };
-                    self.console.print(&output::json(&end)?, self.signals)?;
+                    self.post(output::json(&end)?);
                 }
             }
             ServerEvent::Left { fault: Some(fault), .. } => {
@@ -180,6 +219,45 @@ impl<'a> Teller<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Nobody is waited for: that would stop the work, and a publisher may wait for us.
+    fn post(&mut self, line: String) {
+        if self.unread.len() < MAX_UNREAD {
+            self.unread.push_back(line);
+        } else {
+            self.left_out += 1;
+        }
+        self.pass_on();
+    }
+
+    /// Passes on what somebody reads meanwhile.
+    fn pass_on(&mut self) {
+        while let Some(line) = self.unread.pop_front() {
+            if let Err(line) = self.console.offer(line) {
+                self.unread.push_front(line);
+                return;
+            }
+        }
+    }
+
+    /// Waits until all lines are written, and answers how many are left out.
+    fn finish(&mut self) -> Result<u64, Failure> {
+        if !self.unread.is_empty() {
+            let lines: Vec<_> = self.unread.drain(..).collect();
+            self.console.print(&lines.join("\n"), self.signals)?;
+        }
+        if self.left_out > 0 {
+            let n = self.left_out;
+            self.console
+                .say(&format!("cuframes: {n} lines of --each are left out: nobody read them in time"));
+        }
+        Ok(self.left_out)
+    }
+
+    /// Where it was said why blocks were not done.
+    fn where_it_says_why(&self) -> &'static str {
+        if self.said > MAX_LINES { "the lines above say why of the first" } else { "see the lines above" }
     }
 
     fn say(&mut self, text: &str) {
@@ -209,10 +287,23 @@ const ENDED_TOO_OFTEN: &str =
 const MAX_REASON: usize = 300;
 /// Lines about what went wrong.
 const MAX_LINES: u32 = 20;
+/// Lines for standard output that are kept while nobody reads it: some 15 MB.
+const MAX_UNREAD: usize = 100_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_a_shell_would_take_apart_is_quoted() {
+        for word in ["tcp://127.0.0.1:5600", "cam0", "/tmp/run-dir_1"] {
+            assert_eq!(quoted(word), word);
+        }
+        assert_eq!(quoted("two words"), "'two words'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("tcp://[::1]:5600"), "'tcp://[::1]:5600'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn a_reason_is_told_by_its_first_and_last_line() {

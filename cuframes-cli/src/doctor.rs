@@ -74,6 +74,8 @@ struct Report {
     checks: Vec<Check>,
     problems: usize,
     warnings: usize,
+    /// A signal came before everything was looked at.
+    is_interrupted: bool,
 }
 
 pub(crate) fn run(
@@ -86,14 +88,15 @@ pub(crate) fn run(
         [&|| files::checks(run_dir), &kernel::checks, &surroundings::checks, &stream::checks, &gpu::checks];
     let mut checks = Vec::new();
     for group in groups {
-        checks.extend(group());
         if signals.raised() {
-            return Err(failed!("interrupted; not everything was looked at"));
+            break;
         }
+        checks.extend(group());
     }
+    let is_interrupted = signals.raised();
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (problems, warnings) = (count(Verdict::Problem), count(Verdict::Warning));
-    let report = Report { checks, problems, warnings };
+    let report = Report { checks, problems, warnings, is_interrupted };
     if args.json {
         console.print(&output::json(&report)?, signals)?;
     } else {
@@ -101,6 +104,7 @@ pub(crate) fn run(
         console.print(&lines.join("\n"), signals)?;
     }
     match problems {
+        _ if is_interrupted => Err(failed!("interrupted; not everything was looked at")),
         0 => Ok(()),
         1 => Err(failed!("1 problem; what to do is below it")),
         n => Err(failed!("{n} problems; what to do is below each of them")),

@@ -11,7 +11,7 @@ use crate::args::GcArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::hops;
-use crate::output;
+use crate::output::{self, Count};
 use crate::signals::Signals;
 
 /// What there was to do.
@@ -76,7 +76,10 @@ pub(crate) fn run(
     }
     match failures {
         0 => Ok(()),
-        n => Err(failed!("what {n} streams left could not be removed; the lines above say why")),
+        n => {
+            let why = if args.json { "error in the report says why" } else { "the lines above say why" };
+            Err(failed!("what {} left could not be removed; {why}", Count(n, "stream")))
+        }
     }
 }
 

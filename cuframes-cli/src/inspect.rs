@@ -16,7 +16,7 @@ use crate::args::InspectArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::ls::{lines, short};
-use crate::output;
+use crate::output::{self, Count};
 use crate::signals::Signals;
 use crate::survey::{Facts, Look, age, named, run_dirs};
 
@@ -231,7 +231,7 @@ impl fmt::Display for Report {
         }));
         let yes = |is_so| if is_so { "yes" } else { "no" };
         rows.extend([
-            ("ring", format!("{} slots, {}", facts.ring_size.unwrap_or(0), dash(&facts.policy))),
+            ("ring", format!("{}, {}", Count(facts.ring_size.unwrap_or(0), "slot"), dash(&facts.policy))),
             (
                 "newest",
                 format!(

@@ -1,6 +1,6 @@
 //! What a command says while it runs and at its end.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -142,6 +142,16 @@ fn follow(parent: i32) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(failed!("can't report to process {parent}: it is not the parent process"))
+    }
+}
+
+/// How many of something there are: `1 frame`, `2 frames`.
+pub(crate) struct Count<N>(pub(crate) N, pub(crate) &'static str);
+
+impl<N: Display + PartialEq + From<u8>> Display for Count<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(n, name) = self;
+        write!(f, "{n} {name}{}", if *n == N::from(1) { "" } else { "s" })
     }
 }
 

@@ -37,14 +37,14 @@ pub(crate) trait Show {
     /// What is said at the end.
     type Report;
 
-    /// Publishes it, when the subscribers that were waited for are there.
+    /// Publishes it, when the subscribers that were waited for are there. Whatever ends that, there is a report.
     fn stream<B: Canvas>(
         &mut self,
         publisher: &mut ServedPublisher<B>,
         kept: &mut B::Kept,
         progress: &mut Progress<'_>,
         signals: &Signals,
-    ) -> Result<Self::Report, Failure>;
+    ) -> (Self::Report, Result<(), Failure>);
 }
 
 /// Publishes until the source ends, enough frames are out or a signal comes; subscribers are told why.
@@ -56,24 +56,33 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let mut progress = Progress::start(&args.report, console)?;
     let source = match Source::open(&args.source, signals) {
-        Err(_) if signals.raised() => return Ok(()),
+        Err(_) if signals.raised() => {
+            if args.json {
+                let memory = "none".to_string();
+                let end = Some(End::Signal);
+                let published = Published { memory, frames: 0, fps: 0.0, subscribers: 0, end };
+                console.print(&progress.finish(&args.key, &published, true)?, signals)?;
+            }
+            return Ok(());
+        }
         source => source?,
     };
     let PublishArgs { key, memory, ring, wait, .. } = args;
     let plan = Plan { key, run_dir, memory, ring, wait };
     let meta = *source.meta();
-    let published = publish(&plan, meta, &mut Drawn { args, source }, &mut progress, signals)?;
-    console.print(&progress.finish(key, &published, false)?, signals)
+    let (published, outcome) = publish(&plan, meta, &mut Drawn { args, source }, &mut progress, signals)?;
+    console.print(&progress.finish(key, &published, args.json)?, signals)?;
+    outcome
 }
 
-/// Publishes a stream of frames with this geometry.
+/// Publishes a stream of frames with this geometry. The outer error is one before the first frame.
 pub(crate) fn publish<S: Show>(
     plan: &Plan<'_>,
     meta: FrameMeta,
     show: &mut S,
     progress: &mut Progress<'_>,
     signals: &Signals,
-) -> Result<S::Report, Failure> {
+) -> Result<(S::Report, Result<(), Failure>), Failure> {
     match on_device(plan, meta, progress)? {
         Some((publisher, kept)) => publish_on(plan, publisher, kept, show, progress, signals),
         None => {
@@ -129,19 +138,19 @@ fn publish_on<B: Canvas, S: Show>(
     show: &mut S,
     progress: &mut Progress<'_>,
     signals: &Signals,
-) -> Result<S::Report, Failure> {
+) -> Result<(S::Report, Result<(), Failure>), Failure> {
     let barrier = plan.wait.start.builder().map(|barrier| barrier.stream(&publisher));
     let mut barrier =
         barrier.map(|barrier| barrier::listen(barrier, |text| progress.say(text))).transpose()?;
     let mut publisher = publisher.serve().map_err(|error| failed!("{error}"))?;
     let published = wait_for_participants(plan, barrier.as_mut(), progress, signals)
         .and_then(|()| wait_for_subscribers(plan, &publisher, progress, signals))
-        .and_then(|()| show.stream(&mut publisher, &mut kept, progress, signals));
-    let reason = if published.is_ok() { ShutdownReason::NORMAL } else { ShutdownReason::ERROR };
+        .map(|()| show.stream(&mut publisher, &mut kept, progress, signals));
+    let is_good = matches!(&published, Ok((_, Ok(()))));
+    let reason = if is_good { ShutdownReason::NORMAL } else { ShutdownReason::ERROR };
     let shut_down = publisher.shut_down(reason).map_err(|error| failed!("{error}"));
-    let published = published?;
-    shut_down?;
-    Ok(published)
+    let (report, outcome) = published?;
+    Ok((report, outcome.and(shut_down)))
 }
 
 fn create<B: Canvas>(plan: &Plan<'_>, backend: B, meta: FrameMeta) -> Result<Publisher<B>, Error> {
@@ -173,21 +182,42 @@ impl Show for Drawn<'_> {
         kept: &mut B::Kept,
         progress: &mut Progress<'_>,
         signals: &Signals,
-    ) -> Result<Published, Failure> {
+    ) -> (Published, Result<(), Failure>) {
+        let start = Instant::now();
+        let mut counted = (0, start);
+        let end = self.draw(start, &mut counted, publisher, kept, progress, signals);
+        // A signal ends a video as if it had no more frames.
+        let end = if end.is_ok() && signals.raised() { Ok(End::Signal) } else { end };
+        let (frames, last) = counted;
+        let reason = *end.as_ref().unwrap_or(&End::Failure);
+        let fps = fps(frames.saturating_sub(1), last - start);
+        (report(publisher, frames, fps, Some(reason)), end.map(drop))
+    }
+}
+
+impl Drawn<'_> {
+    /// Publishes one frame after the other, and counts them. `last` is when the last one was.
+    fn draw<B: Canvas>(
+        &mut self,
+        start: Instant,
+        (frames, last): &mut (u64, Instant),
+        publisher: &mut ServedPublisher<B>,
+        kept: &mut B::Kept,
+        progress: &mut Progress<'_>,
+        signals: &Signals,
+    ) -> Result<End, Failure> {
         let Self { args, source } = self;
         let meta = *source.meta();
-        let start = Instant::now();
         let mut pacer = Pacer::new(args.fps.unwrap_or_else(|| source.rate()), start);
-        let (mut frames, mut last) = (0, start);
-        let end = loop {
+        loop {
             if signals.raised() {
-                break End::Signal;
+                return Ok(End::Signal);
             }
-            if Some(frames) == args.frames {
-                break End::Frames;
+            if Some(*frames) == args.frames {
+                return Ok(End::Frames);
             }
             // Read before a slot is taken: nobody can have a slot while it is being written.
-            let Some(picture) = source.next()? else { break End::Stream };
+            let Some(picture) = source.next()? else { return Ok(End::Stream) };
             // In slices: progress goes on.
             let mut now = Instant::now();
             let (since, delay) = (now, pacer.delay(now));
@@ -196,26 +226,23 @@ impl Show for Drawn<'_> {
                 && !signals.wait(left.min(REFRESH))
             {
                 now = Instant::now();
-                progress.show(now, frames, |fps| report(publisher, frames, fps, None))?;
+                progress.show(now, *frames, |fps| report(publisher, *frames, fps, None))?;
             }
             if signals.raised() {
-                break End::Signal;
+                return Ok(End::Signal);
             }
             let published = with_slot(publisher, signals, |claim| {
                 let seq = claim.seq();
                 B::publish(claim, kept, None, |frame| picture.write(&meta, seq, frame))
             });
             if published?.is_none() {
-                break End::Signal;
+                return Ok(End::Signal);
             }
-            frames += 1;
-            last = Instant::now();
+            *frames += 1;
+            *last = Instant::now();
             say_who_was_evicted(publisher, progress);
-            progress.show(last, frames, |fps| report(publisher, frames, fps, None))?;
-        };
-        // A signal ends a video as if it had no more frames.
-        let end = if signals.raised() { End::Signal } else { end };
-        Ok(report(publisher, frames, fps(frames.saturating_sub(1), last - start), Some(end)))
+            progress.show(*last, *frames, |fps| report(publisher, *frames, fps, None))?;
+        }
     }
 }
 

@@ -1,27 +1,24 @@
 //! `cuframes record`: writes a stream into a file.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cuframes_core::shm::StreamHeader;
 use cuframes_mio::{Frame, Subscriber};
 use indicatif::HumanBytes;
-use rustix::fs::OFlags;
 use serde::Serialize;
 
-use crate::args::RecordArgs;
+use crate::args::{self, RecordArgs};
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::gauge::Gauge;
 use crate::memory::{Copies, View, over_memory};
-use crate::output::{Progress, REFRESH};
+use crate::output::{Count, Progress, REFRESH};
 use crate::recording::{Facts, Queue, Stream, Writer, Written};
 use crate::signals::Signals;
+use crate::snapshot::Target;
 use crate::stats::{End, fps};
 use crate::subscribe::{attach, is_end};
 
@@ -38,11 +35,16 @@ pub(crate) fn run(
     }
     let mut progress = Progress::start(&args.report, console)?;
     // Before we wait for anybody.
-    if !args.force && args.file.symlink_metadata().is_ok() {
-        return Err(unusable(args, &io::ErrorKind::AlreadyExists.into()));
+    let target = Target::find_for_video(&args::Stream::File(args.file.clone()), args.force)?;
+    if !matches!(target, Target::File { .. }) {
+        return Err(failed!(
+            "can't record into {}: it is not a regular file; use another name",
+            args.file.display()
+        ));
     }
     let mut recorder = Recorder {
         args,
+        target,
         signals,
         taken: 0,
         dropped: 0,
@@ -65,6 +67,7 @@ pub(crate) fn run(
 /// Takes frames from a subscriber and has them written.
 struct Recorder<'a> {
     args: &'a RecordArgs,
+    target: Target,
     signals: &'a Signals,
     /// Frames that are written, or on their way.
     taken: u64,
@@ -99,10 +102,19 @@ impl Recorder<'_> {
         };
         if let Some(StreamHeader { meta, epoch, .. }) = subscriber.header() {
             let stream = Stream { title: key.to_string(), meta: *meta, epoch: *epoch };
-            let queue = create(self.args)
+            let Some(begun) = self.target.begin(self.signals)? else { return Ok(End::Signal) };
+            let queue = begun
+                .file()
                 .and_then(|file| Writer::create(file, &stream))
                 .and_then(|writer| Queue::start(writer, meta.frame_size_bytes));
-            self.queue = Some(queue.map_err(|error| unusable(self.args, &error))?);
+            let queue = queue.map_err(|error| {
+                failed!(
+                    "can't begin {}: {error}; check the room on its disk, and ulimit -u",
+                    self.args.file.display()
+                )
+            })?;
+            begun.keep(self.args.force)?;
+            self.queue = Some(queue);
         }
         let mut copies = Copies::new();
         while Some(self.taken) != *frames {
@@ -201,7 +213,8 @@ impl Recorder<'_> {
         })?;
         completed.map(drop).map_err(|error| {
             failed!(
-                "can't complete {file}: {error}; the {frames} frames in it can be replayed; check the disk"
+                "can't complete {file}: {error}; the {} in it can be replayed; check the disk",
+                Count(frames, "frame")
             )
         })
     }
@@ -261,32 +274,9 @@ struct Recorded {
 impl fmt::Display for Recorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { frames, dropped, file_bytes, fps, end, gauge, .. } = self;
-        write!(f, "{frames} frames, {fps:.1} fps, {dropped} dropped, {}", HumanBytes(*file_bytes))?;
+        let frames = Count(*frames, "frame");
+        write!(f, "{frames}, {fps:.1} fps, {dropped} dropped, {}", HumanBytes(*file_bytes))?;
         gauge.map_or(Ok(()), |gauge| write!(f, " {gauge}"))?;
         end.map_or(Ok(()), |end| write!(f, " ({end})"))
-    }
-}
-
-/// Makes the file, or empties it with `--force`.
-fn create(args: &RecordArgs) -> io::Result<File> {
-    // Of a named pipe nobody waits for the reader.
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let mut options = OpenOptions::new();
-    options.write(true).custom_flags(flags);
-    let file = if args.force { options.create(true) } else { options.create_new(true) }.open(&args.file)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    file.set_len(0)?;
-    Ok(file)
-}
-
-fn unusable(args: &RecordArgs, error: &io::Error) -> Failure {
-    let file = args.file.display();
-    match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            failed!("can't create {file}: it exists; use --force or another name")
-        }
-        _ => failed!("can't create {file}: {error}; check the path, and the room on its disk"),
     }
 }

@@ -16,7 +16,7 @@ use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::gauge::Gauge;
 use crate::memory::{Canvas, Stamp};
-use crate::output::{Progress, REFRESH};
+use crate::output::{Count, Progress, REFRESH};
 use crate::publish::{Plan, Show, publish, report, say_who_was_evicted, with_slot};
 use crate::rate::Pacer;
 use crate::recording::{Facts, Frame, Reader, Tail, unpack};
@@ -39,8 +39,9 @@ pub(crate) fn run(
     let ReplayArgs { key, memory, ring, wait, .. } = args;
     let plan = Plan { key, run_dir, memory, ring, wait };
     let meta = player.reader.stream().meta;
-    let replayed = publish(&plan, meta, &mut player, &mut progress, signals)?;
-    console.print(&progress.finish(key, &replayed, args.json)?, signals)
+    let (replayed, outcome) = publish(&plan, meta, &mut player, &mut progress, signals)?;
+    console.print(&progress.finish(key, &replayed, args.json)?, signals)?;
+    outcome
 }
 
 /// Plays a recording.
@@ -90,9 +91,9 @@ impl<'a> Player<'a> {
                 }
                 Err(Tail::Damaged(position)) => {
                     return Err(failed!(
-                        "{} is damaged at byte {position}; the {} frames before it are published; take it from a copy",
+                        "{} is damaged at byte {position}, after {}, which are published; take it from a copy",
                         args.file.display(),
-                        self.contents.frames
+                        Count(self.contents.frames, "frame")
                     ));
                 }
                 // Somebody may have taken its frames away meanwhile.
@@ -138,22 +139,50 @@ impl Show for Player<'_> {
         kept: &mut B::Kept,
         progress: &mut Progress<'_>,
         signals: &Signals,
-    ) -> Result<Replayed, Failure> {
+    ) -> (Replayed, Result<(), Failure>) {
         let start = Instant::now();
+        let mut counted = Counted { frames: 0, bytes: 0, last: start };
+        let end = self.play(start, &mut counted, publisher, kept, progress, signals);
+        let Counted { frames, bytes, last } = counted;
+        let fps = fps(frames.saturating_sub(1), last - start);
+        let reason = *end.as_ref().unwrap_or(&End::Failure);
+        (self.report(report(publisher, frames, fps, Some(reason)), bytes, last - start), end.map(drop))
+    }
+}
+
+/// What is out.
+struct Counted {
+    frames: u64,
+    bytes: u64,
+    /// When the last frame was published.
+    last: Instant,
+}
+
+impl Player<'_> {
+    /// Publishes one frame after the other, and counts them.
+    fn play<B: Canvas>(
+        &mut self,
+        start: Instant,
+        counted: &mut Counted,
+        publisher: &mut ServedPublisher<B>,
+        kept: &mut B::Kept,
+        progress: &mut Progress<'_>,
+        signals: &Signals,
+    ) -> Result<End, Failure> {
+        let Counted { frames, bytes, last } = counted;
         let mut clock = match self.args.fps {
             Some(rate) => Clock::Rate(Pacer::new(rate, start)),
             None => Clock::Stamps(None),
         };
-        let (mut frames, mut bytes, mut last) = (0, 0, start);
-        let end = loop {
+        loop {
             if signals.raised() {
-                break End::Signal;
+                return Ok(End::Signal);
             }
-            if Some(frames) == self.args.frames {
-                break End::Frames;
+            if Some(*frames) == self.args.frames {
+                return Ok(End::Frames);
             }
             // Read before a slot is taken: nobody can have a slot while it is being written.
-            let Some(Frame { facts, .. }) = self.next()? else { break End::Stream };
+            let Some(Frame { facts, .. }) = self.next()? else { return Ok(End::Stream) };
             let rounds = i64::try_from(self.rounds - 1).unwrap_or(i64::MAX);
             let pts_ns = facts.pts_ns.saturating_add(self.contents.period_ns().saturating_mul(rounds));
             // In slices: progress goes on.
@@ -164,12 +193,12 @@ impl Show for Player<'_> {
                 && !signals.wait(left.min(REFRESH))
             {
                 now = Instant::now();
-                progress.show(now, frames, |fps| {
-                    self.report(report(publisher, frames, fps, None), bytes, now - start)
+                progress.show(now, *frames, |fps| {
+                    self.report(report(publisher, *frames, fps, None), *bytes, now - start)
                 })?;
             }
             if signals.raised() {
-                break End::Signal;
+                return Ok(End::Signal);
             }
             let stamp = Stamp { pts_ns, written_bytes: facts.written_bytes };
             let (meta, stored) = (&self.reader.stream().meta, &self.stored);
@@ -177,18 +206,16 @@ impl Show for Player<'_> {
                 B::publish(claim, kept, Some(stamp), |frame| unpack(meta, stored, frame))
             });
             if published?.is_none() {
-                break End::Signal;
+                return Ok(End::Signal);
             }
-            frames += 1;
-            bytes += u64::try_from(stored.len()).unwrap_or(0);
-            last = Instant::now();
+            *frames += 1;
+            *bytes += u64::try_from(stored.len()).unwrap_or(0);
+            *last = Instant::now();
             say_who_was_evicted(publisher, progress);
-            progress.show(last, frames, |fps| {
-                self.report(report(publisher, frames, fps, None), bytes, last - start)
+            progress.show(*last, *frames, |fps| {
+                self.report(report(publisher, *frames, fps, None), *bytes, *last - start)
             })?;
-        };
-        let fps = fps(frames.saturating_sub(1), last - start);
-        Ok(self.report(report(publisher, frames, fps, Some(end)), bytes, last - start))
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
 
 use cuframes_core::{Format, FrameMeta};
 use y4m::{Colorspace, Encoder, Ratio};
@@ -23,30 +22,18 @@ pub(crate) struct Y4mSink {
 }
 
 impl Y4mSink {
-    /// Opens the file and writes the header. Answers `Break` if nobody reads it.
+    /// Writes the header into what has this name. Answers `Break` if nobody reads it.
     pub(crate) fn create(
+        file: File,
         stream: &Stream,
         meta: &FrameMeta,
         rate: Rate,
     ) -> Result<ControlFlow<(), Self>, Failure> {
-        let colorspace = match meta.format {
-            // What ffmpeg calls 4:2:0 if it knows no better.
-            Format::I420 | Format::NV12 => Colorspace::C420jpeg,
-            Format::I444 => Colorspace::C444,
-            Format::GRAY8 => Colorspace::Cmono,
-            other => {
-                return Err(failed!(
-                    "can't write {other} frames as y4m: only i420, nv12, i444 and gray8 fit; publish one of these"
-                ));
-            }
+        let colorspace = colorspace(meta)?;
+        let name = match stream {
+            Stream::File(path) => path.display().to_string(),
+            Stream::Standard => "standard output".into(),
         };
-        let (name, file) = match stream {
-            Stream::File(path) => (path.display().to_string(), File::create(path)),
-            Stream::Standard => {
-                ("standard output".into(), io::stdout().as_fd().try_clone_to_owned().map(File::from))
-            }
-        };
-        let file = file.map_err(|error| failed!("can't create {name}: {error}; check the path of --y4m"))?;
         let [width, height, num, den] =
             [meta.width, meta.height, rate.num, rate.den].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let builder = y4m::encode(width, height, Ratio::new(num, den)).with_colorspace(colorspace);
@@ -69,6 +56,18 @@ impl Y4mSink {
     pub(crate) fn write(&mut self) -> Result<ControlFlow<()>, Failure> {
         let picture = self.planes.each_ref().map(Vec::as_slice);
         unless_closed(&self.name, self.encoder.write_frame(&y4m::Frame::new(picture, None)))
+    }
+}
+
+fn colorspace(meta: &FrameMeta) -> Result<Colorspace, Failure> {
+    match meta.format {
+        // What ffmpeg calls 4:2:0 if it knows no better.
+        Format::I420 | Format::NV12 => Ok(Colorspace::C420jpeg),
+        Format::I444 => Ok(Colorspace::C444),
+        Format::GRAY8 => Ok(Colorspace::Cmono),
+        other => Err(failed!(
+            "can't write {other} frames as y4m: only i420, nv12, i444 and gray8 fit; publish one of these"
+        )),
     }
 }
 
@@ -108,7 +107,8 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.y4m");
-        let sink = Y4mSink::create(&Stream::File(path.clone()), &meta, Rate { num: 30000, den: 1001 });
+        let (file, stream) = (File::create(&path).unwrap(), Stream::File(path.clone()));
+        let sink = Y4mSink::create(file, &stream, &meta, Rate { num: 30000, den: 1001 });
         let ControlFlow::Continue(mut sink) = sink.unwrap() else { panic!("closed") };
         sink.load(&meta, &frame);
         assert_eq!(sink.write(), Ok(ControlFlow::Continue(())));
@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn a_format_that_y4m_does_not_have_is_refused_with_those_it_has() {
         let meta = FrameMeta::new(Format::RGB24, 3, 3).unwrap();
-        let Err(failure) = Y4mSink::create(&Stream::Standard, &meta, Rate::DEFAULT) else {
+        let file = tempfile::tempfile().unwrap();
+        let Err(failure) = Y4mSink::create(file, &Stream::Standard, &meta, Rate::DEFAULT) else {
             panic!("accepted")
         };
         assert!(failure.to_string().contains("only i420, nv12, i444 and gray8"), "{failure}");

@@ -10,7 +10,7 @@ use cuframes_core::{FrameMeta, Key};
 use png::{BitDepth, ColorType, Encoder};
 use serde::Serialize;
 
-pub(crate) use self::target::Target;
+pub(crate) use self::target::{Begun, Target};
 use crate::args::{ColourArgs, SnapshotArgs, Stream};
 use crate::console::Console;
 use crate::error::{Failure, failed};

@@ -7,6 +7,8 @@ use cuframes_core::SubscriberBit;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::output::Count;
+
 /// Counts frames and times them.
 #[derive(Debug)]
 pub(crate) struct Stats {
@@ -115,8 +117,8 @@ pub(crate) struct Published {
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { frames, fps, subscribers, end, .. } = self;
-        let plural = if *subscribers == 1 { "" } else { "s" };
-        write!(f, "{frames} frames, {fps:.1} fps, {subscribers} subscriber{plural}")?;
+        let (frames, subscribers) = (Count(*frames, "frame"), Count(*subscribers, "subscriber"));
+        write!(f, "{frames}, {fps:.1} fps, {subscribers}")?;
         end.map_or(Ok(()), |end| write!(f, " ({end})"))
     }
 }
@@ -149,12 +151,12 @@ pub(crate) struct Received {
 impl fmt::Display for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { frames, fps, dropped, torn, latency_ns, reconnects, end, is_checked, .. } = self;
-        write!(f, "{frames} frames, {fps:.1} fps, {dropped} dropped")?;
+        write!(f, "{}, {fps:.1} fps, {dropped} dropped", Count(*frames, "frame"))?;
         if *is_checked {
             write!(f, ", {torn} torn")?;
         }
         if *reconnects > 0 {
-            write!(f, ", {reconnects} reconnect{}", if *reconnects == 1 { "" } else { "s" })?;
+            write!(f, ", {}", Count(*reconnects, "reconnect"))?;
         }
         if let Some(Latency { p50, p99, max, .. }) = latency_ns {
             write!(f, ", latency p50 {} p99 {} max {}", human(*p50), human(*p99), human(*max))?;
@@ -183,6 +185,8 @@ pub(crate) enum End {
     Frames,
     /// As long as asked for.
     Duration,
+    /// All blocks have ended.
+    Blocks,
     /// SIGINT or SIGTERM.
     Signal,
     /// Nobody reads the output any more.
@@ -197,6 +201,7 @@ impl fmt::Display for End {
             Self::Stream => "the stream ended",
             Self::Frames => "all frames asked for",
             Self::Duration => "as long as asked for",
+            Self::Blocks => "all blocks have ended",
             Self::Signal => "stopped by a signal",
             Self::ClosedPipe => "the output was closed",
             Self::Failure => "failed",

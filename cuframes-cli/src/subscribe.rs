@@ -14,10 +14,11 @@ use crate::barrier;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::memory::{Copies, View, over_memory};
-use crate::output::{Progress, REFRESH};
+use crate::output::{Count, Progress, REFRESH};
 use crate::pattern::is_seq;
 use crate::signals::Signals;
 use crate::sink::Y4mSink;
+use crate::snapshot::{Begun, Target};
 use crate::stats::{Arrival, End, Received, Stats};
 
 /// Takes frames until the stream ends, enough of them have come or a signal does; then says what came.
@@ -28,7 +29,9 @@ pub(crate) fn run(
     console: &Console,
 ) -> Result<(), Failure> {
     let mut progress = Progress::start(&args.report, console)?;
-    let mut receiver = Receiver::new(args, signals);
+    // Before anybody waits for us.
+    let target = args.y4m.as_ref().map(|stream| Target::find_for_video(stream, args.force)).transpose()?;
+    let mut receiver = Receiver::new(args, signals, target);
     signals
         .insist()
         .map_err(|error| failed!("can't handle signals: {error}; raise the limits (ulimit -u)"))?;
@@ -50,7 +53,8 @@ pub(crate) fn run(
     match report {
         Received { torn: 0, .. } => Ok(()),
         Received { torn, frames, .. } => Err(failed!(
-            "{torn} of {frames} frames of stream {} hold bytes that are not theirs; does it have --pattern seq?",
+            "{torn} of {} of stream {} with bytes that are not its own; does it have --pattern seq?",
+            Count(frames, "frame"),
             args.key
         )),
     }
@@ -159,20 +163,32 @@ struct Receiver<'a> {
     args: &'a SubscribeArgs,
     signals: &'a Signals,
     stats: Stats,
-    /// From the first publisher on, if a video is written.
+    /// Where a video goes, if one is written.
+    target: Option<Target>,
+    /// It is open, and has no header yet.
+    begun: Option<Begun>,
+    /// From the first publisher on.
     sink: Option<Y4mSink>,
     /// A publisher has taken us.
     has_attached: bool,
 }
 
 impl<'a> Receiver<'a> {
-    fn new(args: &'a SubscribeArgs, signals: &'a Signals) -> Self {
-        Self { args, signals, stats: Stats::new(args.check_seq), sink: None, has_attached: false }
+    fn new(args: &'a SubscribeArgs, signals: &'a Signals, target: Option<Target>) -> Self {
+        let stats = Stats::new(args.check_seq);
+        Self { args, signals, stats, target, begun: None, sink: None, has_attached: false }
     }
 
     /// Subscribes to frames in the memory that the arguments name.
     fn receive(&mut self, run_dir: Option<&Path>, progress: &mut Progress<'_>) -> Result<End, Failure> {
         let SubscribeArgs { key, memory, .. } = self.args;
+        // What is no file is open before we subscribe: nobody waits for us while we wait for the reader of a named pipe.
+        if let Some(target @ (Target::Standard | Target::Special(_))) = &self.target {
+            self.begun = target.begin(self.signals)?;
+            if self.begun.is_none() {
+                return Ok(End::Signal);
+            }
+        }
         over_memory!(key, memory, |backend| self.receive_from(backend, run_dir, progress))
     }
 
@@ -270,10 +286,7 @@ impl<'a> Receiver<'a> {
                     ));
                 }
                 match (&self.sink, &self.args.y4m) {
-                    (None, Some(stream)) => match Y4mSink::create(stream, &meta, self.args.rate)? {
-                        ControlFlow::Continue(sink) => self.sink = Some(sink),
-                        ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
-                    },
+                    (None, Some(stream)) => return self.begin(stream, &meta),
                     (Some(sink), Some(stream)) if !sink.fits(&meta) => {
                         return Err(failed!(
                             "stream {key}: it goes on as {format} {width}x{height}, which does not fit into {stream}; \
@@ -286,6 +299,24 @@ impl<'a> Receiver<'a> {
             _ => {}
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Begins the video. Answers `Break` if nobody reads it.
+    fn begin(&mut self, stream: &Stream, meta: &FrameMeta) -> Result<ControlFlow<()>, Failure> {
+        let begun = match (self.begun.take(), &self.target) {
+            (None, Some(target)) => target.begin(self.signals)?,
+            (begun, _) => begun,
+        };
+        let Some(begun) = begun else { return Ok(ControlFlow::Break(())) };
+        let file = begun.file().map_err(|error| failed!("can't write {stream}: {error}; raise ulimit -n"))?;
+        match Y4mSink::create(file, stream, meta, self.args.rate)? {
+            ControlFlow::Continue(sink) => {
+                begun.keep(self.args.force)?;
+                self.sink = Some(sink);
+                Ok(ControlFlow::Continue(()))
+            }
+            ControlFlow::Break(()) => Ok(ControlFlow::Break(())),
+        }
     }
 
     fn stalled<B: View>(&self, subscriber: &Subscriber<B>, timeout: Duration) -> Failure {

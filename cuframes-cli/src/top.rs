@@ -1,6 +1,6 @@
 //! `cuframes top`: a live screen of all streams.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,13 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use cuframes_mio::Observer;
 
 use crate::args::TopArgs;
-use crate::console::Console;
+use crate::console::{Console, Printed};
 use crate::error::{Failure, failed};
 use crate::keys;
 use crate::model::{Model, Report, Stream};
 use crate::output;
 use crate::signals::Signals;
+use crate::view::usable;
 use screen::{Screen, Turn};
 
 mod screen;
@@ -28,11 +29,7 @@ pub(crate) fn run(
     if args.json {
         return report(args, &observer, signals, console);
     }
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(failed!(
-            "top needs a terminal to draw on and to read keys from; use --json, or cuframes ls"
-        ));
-    }
+    usable("top", "use --json, or cuframes ls")?;
     let failed = |error| failed!("can't draw on the terminal: {error}");
     // It is put back when this program panics, too.
     let mut terminal = ratatui::try_init().map_err(failed)?;
@@ -54,7 +51,10 @@ fn report(args: &TopArgs, observer: &Observer, signals: &Signals, console: &Cons
         let troubles = troubles.iter().map(ToString::to_string).collect();
         let wanted = |stream: &&Stream| args.key.as_ref().is_none_or(|key| *key == stream.facts.key);
         let streams = model.shown(&args.filter, args.sort).into_iter().filter(wanted).collect();
-        console.print(&output::json(&Report { streams, troubles, has_pictures: None })?, signals)?;
+        let report = output::json(&Report { streams, troubles, has_pictures: None })?;
+        if console.try_print(&report, signals)? == Printed::Closed {
+            break;
+        }
         looks += 1;
         if args.count == Some(looks) {
             break;

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use self::canvas::{Canvas, Colours};
 use self::scale::{Grid, Scaler, fit};
 use self::terminal::Terminal;
+pub(crate) use self::terminal::usable;
 use crate::args::ViewArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
+use crate::output::Count;
 use crate::picture::Picture;
 use crate::rate::{Pacer, Rate};
 use crate::signals::Signals;
@@ -43,9 +45,8 @@ pub(crate) fn run(
     let mut show = Show::new(args);
     // The terminal is as it was before anything is said about the end.
     let end = Terminal::enter().and_then(|terminal| show.run(taker.as_mut(), &terminal, signals))?;
-    let plural = if show.frames == 1 { "" } else { "s" };
     let reason = end.map_or(String::new(), |end| format!(" ({end})"));
-    console.print(&format!("{key}: {} frame{plural} shown{reason}", show.frames), signals)
+    console.print(&format!("{key}: {} shown{reason}", Count(show.frames, "frame")), signals)
 }
 
 /// What is shown of a stream.

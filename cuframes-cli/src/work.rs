@@ -3,9 +3,9 @@
 mod exec;
 mod frames;
 
-use std::env;
 use std::net::IpAddr;
 use std::path::Path;
+use std::{env, io};
 
 use cuframes_core::Key;
 use cuframes_mio::dispatch::{
@@ -16,9 +16,9 @@ use serde::Serialize;
 
 use self::exec::Exec;
 use crate::args::{WorkArgs, version};
-use crate::console::Console;
+use crate::console::{Console, Printed};
 use crate::error::{Failure, failed};
-use crate::output::{self, REFRESH};
+use crate::output::{self, Count, REFRESH};
 use crate::signals::Signals;
 
 /// A block, for people and scripts.
@@ -129,14 +129,22 @@ pub(crate) fn run(
 /// Works on blocks that are not of a stream.
 fn work(args: &WorkArgs, job: &Job, task: &str, signals: &Signals, console: &Console) -> Result<(), Failure> {
     let mut worker = job.settings(args, Worker::builder(&job.endpoint, task)).start().map_err(broken)?;
+    let mut has_worked = false;
     loop {
         if signals.raised() {
             return worker.leave().map_err(broken);
         }
         match worker.next(Some(REFRESH)).map_err(broken)? {
             Next::Block(block) => {
+                has_worked = true;
                 let mut is_wanted = || worker.is_wanted().unwrap_or(false);
-                let result = look(args, &block, signals, console, &mut is_wanted)?;
+                let result = match &args.exec {
+                    Some(command) => Exec::new(command, &block).run(signals, &mut is_wanted),
+                    None => match console.try_print(&line(&block)?, signals)? {
+                        Printed::Written => Some(Ok(())),
+                        unseen => return leave_unseen(unseen, worker.leave()),
+                    },
+                };
                 let Some(result) = result else { continue };
                 let told = match result {
                     Ok(()) => worker.done(&block.block_id, None),
@@ -144,46 +152,58 @@ fn work(args: &WorkArgs, job: &Job, task: &str, signals: &Signals, console: &Con
                 };
                 told.map_err(broken)?;
             }
-            Next::Stopped(stop) => return stopped(&stop, &job.endpoint, &worker),
+            Next::Stopped(stop) => {
+                // As the original does when all is done, and to who asks for a task that it does not have.
+                if !has_worked && matches!(stop, Stop::Closed { .. }) {
+                    console.say(&format!("cuframes: {}", closed_early(&job.endpoint, task)));
+                }
+                return stopped(&stop, &job.endpoint, &worker);
+            }
             Next::Nothing => {}
         }
     }
 }
 
-/// Works on one block. The inner error is that of the block; `None` if a signal came first, or the dispatcher went.
-fn look(
-    args: &WorkArgs,
-    block: &Block,
-    signals: &Signals,
-    console: &Console,
-    is_wanted: &mut dyn FnMut() -> bool,
-) -> Result<Option<Result<(), String>>, Failure> {
-    let Block { read_roi, write_roi, block_id, .. } = block;
-    if let Some(command) = &args.exec {
-        return Ok(Exec::new(command, block).run(signals, is_wanted));
-    }
-    let line = Line {
+fn line(Block { read_roi, write_roi, block_id, .. }: &Block) -> Result<String, Failure> {
+    output::json(&Line {
         task: &block_id.task_id,
         block: block_id.spatial_id,
         read_offset: &read_roi.offset,
         read_shape: &read_roi.shape,
         write_offset: &write_roi.offset,
         write_shape: &write_roi.shape,
-    };
-    console.print(&output::json(&line)?, signals)?;
-    Ok(Some(Ok(())))
+    })
+}
+
+/// A block that nobody saw is not done: it goes to another worker.
+fn leave_unseen(printed: Printed, left: io::Result<()>) -> Result<(), Failure> {
+    left.map_err(broken)?;
+    match printed {
+        Printed::Closed => {
+            Err(failed!("nobody reads standard output any more; keep its reader running, or use --exec"))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn broken(error: std::io::Error) -> Failure {
+fn broken(error: io::Error) -> Failure {
     failed!("the event loop of the worker failed: {error}")
+}
+
+/// It ended before there was a block.
+fn closed_early(endpoint: &Endpoint, task: &str) -> String {
+    format!(
+        "the dispatcher at {endpoint} closed the connection before it gave a block; is {task:?} the --task that it has?"
+    )
 }
 
 fn stopped(stop: &Stop, endpoint: &Endpoint, worker: &Worker) -> Result<(), Failure> {
     match stop {
         Stop::Shutdown | Stop::Left | Stop::Closed { lost: 0 } => Ok(()),
         Stop::Closed { lost } => Err(failed!(
-            "the dispatcher at {endpoint} closed the connection with {lost} blocks here; is it running?"
+            "the dispatcher at {endpoint} closed the connection with {} here; is it running?",
+            Count(*lost, "block")
         )),
         Stop::Unreachable => {
             let why = worker.trouble().map_or(String::new(), |(_, error)| format!(": {error}"));

@@ -201,7 +201,8 @@ EXAMPLES:
   cuframes barrier wait --expect 2
   cuframes barrier wait ipc:///tmp/start --expect 8 --timeout 120 --json
 
-A line on the terminal says who is in and who is missing.
+A line on the terminal says who is in and who is missing. --json has end (started, signal or failure), participants (index, name and frames \
+of each, once it has started) and missing (index and progress of each).
 The protocol has no authentication: whoever can connect can join, or make the start fail.
 The exit code is 0 when all are there; 1 if they are not in time, one of them breaks the protocol or cancels, or a signal ends this; 2 for wrong usage.";
 
@@ -212,6 +213,7 @@ EXAMPLES:
   cuframes barrier join tcp://127.0.0.1:5557 --index 3 --of 4
 
 It waits for the side that waits, too. One of another make does not say when all are there: then this ends when it is in.
+--json has end (started, signal or failure), index, stream (its key, or null) and confirmed (whether the other side has said that all are there).
 The exit code is 0 when all are there; 1 if that fails, with the reason that the other side gives, or a signal ends this; 2 for wrong usage.";
 
 #[cfg(test)]

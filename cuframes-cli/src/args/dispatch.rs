@@ -93,7 +93,7 @@ pub(crate) struct GridArgs {
     /// What a block reads around what it writes, along each axis [default: nothing]
     #[arg(long, value_name = "LENGTHx...", requires = "grid")]
     pub(crate) margin: Option<Extent>,
-    /// What to do about blocks at the far edge of the box
+    /// What to do about blocks at the far edge of the box, where whole ones do not fit
     #[arg(long, value_enum, default_value = "valid", conflicts_with = "key")]
     pub(crate) fit: FitArg,
 }
@@ -246,8 +246,8 @@ DAISY_CONTEXT in its environment: cuframes work, or one that uses Python's daisy
 A frame of a stream keeps its slot of the ring until its blocks have ended, so a stream needs slots for as many frames as are worked \
 on at a time, and some to go on: see publish --ring. Workers subscribe to the stream themselves; nobody waits for them.
 The protocol has no authentication: whoever can connect gets blocks.
-A signal ends it: what is not done is given up, and workers have 5 seconds to end by themselves, and as long after SIGTERM; a second \
-signal ends them at once. Of a stream that is the usual end, of a grid it is a failure.
+A signal ends it: what is not done is given up, and all workers get SIGTERM and have 5 seconds to end; a second signal ends them at \
+once. When all is done they have 5 seconds to end by themselves before that. Of a stream that is the usual end, of a grid it is a failure.
 The exit code is 0 if every block was done, of a stream those of every frame that was not dropped or cut short by a signal; 1 if one \
 failed or was given up, or the stream was lost; 2 for wrong usage.";
 
@@ -265,7 +265,8 @@ CUFRAMES_READ_OFFSET, CUFRAMES_READ_SHAPE, CUFRAMES_WRITE_OFFSET, CUFRAMES_WRITE
 For the frames of a stream the axes are the frame's number, rows and columns, and there are CUFRAMES_STREAM, CUFRAMES_SEQ, \
 CUFRAMES_PTS_NS, CUFRAMES_FORMAT, CUFRAMES_WIDTH and CUFRAMES_HEIGHT (of the tile). Its standard input is the tile: the rows of each \
 plane, without padding.
-Without --exec each block is printed as one line of JSON, and is done.
+Without --exec each block is printed as one line of JSON, and is done; when nobody reads standard output any more, that is a failure, \
+and what was not printed goes to another worker.
 The exit code is 0 when the dispatcher has nothing more, whatever failed, or of a grid has closed the connection while there was no \
 block here; 1 if it can't be reached, is gone, or the stream is lost; 2 for wrong usage.";
 

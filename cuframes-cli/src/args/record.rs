@@ -59,7 +59,7 @@ EXAMPLES:
 The file holds every byte of every picture: 1080p nv12 at 30 frames per second takes 93 MB a second. It can be replayed, and read \
 by what reads Matroska, while it is being written, and however that ends. docs/recording.md says what is in it.
 What can't be written in time is lost where the publisher has drop-oldest, and counted as dropped; a publisher that has strict-wait \
-waits for it.
+waits for it, for its patience (1 second by default, publish --patience), and then evicts it: that ends the recording with an error.
 SIGINT, SIGTERM and SIGHUP (the terminal was closed; not if it was ignored, as nohup does) complete the file and end it.
 The exit code is 0 at the end of the stream, after --frames or --duration, or on a signal; 1 if something failed, and then what \
 came before is in the file; 2 for wrong usage.";

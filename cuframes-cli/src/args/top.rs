@@ -63,6 +63,7 @@ them, since this program has looked; for one that takes only the newest frame, t
 by then. Neither is known of one that has acknowledged nothing, as workers (cuframes work), which take frames by their numbers. \
 LATENCY is the time from \
 a frame's time stamp until a subscriber was done with it, to 10 ms.
+With --json it ends when nobody reads standard output any more.
 Below its subscribers are the bridges of a stream (cuframes bridge): -> to another host, <- from one, with the means of the last second: BEFORE \
 from a frame's time stamp until it is sent, WIRE from its first byte at the other host to its last, PUBLISH until it is published there.
 Nothing is written, locked or connected to.";

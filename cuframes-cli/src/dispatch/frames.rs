@@ -11,13 +11,14 @@ use cuframes_mio::dispatch::{
 use cuframes_mio::{Error, Subscriber};
 use serde::Serialize;
 
-use super::{Crews, ENDED_TOO_OFTEN, Teller, announce, loop_failed};
+use super::{Crews, ENDED_TOO_OFTEN, Teller, announce, loop_failed, quoted};
 use crate::args::{DispatchArgs, WhenFullArg, version};
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::memory::{View, over_memory};
-use crate::output::{self, REFRESH};
+use crate::output::{self, Count, REFRESH};
 use crate::signals::Signals;
+use crate::stats::End;
 use crate::subscribe::{attach, is_end};
 
 /// How it went.
@@ -34,21 +35,38 @@ struct Report<'a> {
     blocks: u64,
     retried: u64,
     restarts: usize,
+    /// Lines of `--each` that are left out.
+    unread: u64,
     seconds: f64,
+    end: End,
 }
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            stream, frames, done, failed, dropped, given_up, lost, retried, restarts, seconds, ..
+            stream,
+            frames,
+            done,
+            failed,
+            dropped,
+            given_up,
+            lost,
+            retried,
+            restarts,
+            seconds,
+            end,
+            ..
         } = self;
+        let workers = Count(*restarts, "worker");
         write!(
             f,
-            "{stream}: {done} of {frames} frames done, {failed} failed, {dropped} dropped, {given_up} given up, "
+            "{stream}: {done} of {} done, {failed} failed, {dropped} dropped, {given_up} given up, ",
+            Count(*frames, "frame")
         )?;
         write!(
             f,
-            "{lost} not received; {retried} blocks retried, {restarts} workers restarted, {seconds:.1} s"
+            "{lost} not received; {} retried, {workers} restarted, {seconds:.1} s ({end})",
+            Count(*retried, "block")
         )
     }
 }
@@ -83,21 +101,39 @@ fn run_on<B: View>(
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
-    let Some(subscriber) = attach(&builder, backend, args.frames.wait, signals)? else { return Ok(()) };
+    let Some(subscriber) = attach(&builder, backend, args.frames.wait, signals)? else {
+        return print(args, &Report::before_the_stream(key), signals, console);
+    };
     let dispatcher = settings(args).start(subscriber);
     let mut dispatcher = dispatcher.map_err(|error| failed!("{error}"))?;
     let (endpoint, tasks) = (dispatcher.endpoint().clone(), dispatcher.tasks().to_vec());
-    announce(args, &endpoint, &format!("--stream {key}"), console);
+    if let Some((height, width)) = args.frames.tile {
+        let (rows, columns) = (Count(height, "row"), Count(width, "column"));
+        let tiles = Count(dispatcher.tiles(), "tile");
+        console.say(&format!("stream {key}: tiles of {rows} and {columns}, {tiles} to a frame"));
+    }
+    announce(args, &endpoint, run_dir, &what(args, key), console);
     warn_of_idle_workers(args, key, &dispatcher, console);
     let start = Instant::now();
     let mut crews = Crews::start(args, &endpoint, &tasks, run_dir)?;
-    let served = serve(args, key, &mut dispatcher, &mut crews, signals, console);
+    let mut teller = Teller::new(console, signals, args.each, Some(dispatcher.tiles()));
+    let mut lost = None;
+    let served = serve(key, &mut dispatcher, &mut crews, &mut teller, &mut lost);
     let shut_down = dispatcher.shut_down();
     let FrameCounts { taken, done, failed, dropped, given_up, .. } = dispatcher.counts();
     // They may be working on what was given up, which nobody waits for.
     let restarts = crews.dismiss(signals.raised() || given_up > 0, signals);
-    let end = served?;
-    shut_down.map_err(loop_failed)?;
+    let unread = teller.finish()?;
+    let served = served.and_then(|()| shut_down.map_err(loop_failed));
+    let end = match &lost {
+        _ if served.is_err() => End::Failure,
+        Some(error) if !is_end(error) => End::Failure,
+        _ if signals.raised() => End::Signal,
+        Some(_) => End::Stream,
+        None if Some(taken) == args.frames.frames => End::Frames,
+        // Its workers are gone.
+        None => End::Failure,
+    };
     let Counts { total, retried, .. } = counts(&dispatcher);
     let report = Report {
         stream: key.as_str(),
@@ -111,20 +147,64 @@ fn run_on<B: View>(
         blocks: total,
         retried,
         restarts,
+        unread,
         seconds: start.elapsed().as_secs_f64(),
+        end,
     };
-    let text = if args.json { output::json(&report)? } else { report.to_string() };
-    console.print(&text, signals)?;
-    match end {
+    // Whatever went wrong: what came before that is told.
+    print(args, &report, signals, console)?;
+    served?;
+    let why = teller.where_it_says_why();
+    match lost {
         Some(error) if !is_end(&error) => Err(failed!("{error}")),
         _ if failed > 0 => {
-            Err(failed!("{failed} of {taken} frames of stream {key} were not done; see the lines above"))
+            Err(failed!("{failed} of {} of stream {key} not done; {why}", Count(taken, "frame")))
         }
         _ if given_up > 0 && !signals.raised() => {
-            Err(failed!("{given_up} of {taken} frames of stream {key} were given up; see the lines above"))
+            Err(failed!("{given_up} of {} of stream {key} given up; {why}", Count(taken, "frame")))
         }
         _ => Ok(()),
     }
+}
+
+fn print(
+    args: &DispatchArgs,
+    report: &Report<'_>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let text = if args.json { output::json(report)? } else { report.to_string() };
+    console.print(&text, signals)
+}
+
+impl<'a> Report<'a> {
+    /// Of one that a signal ended before there was a stream.
+    fn before_the_stream(key: &'a Key) -> Self {
+        Self {
+            stream: key.as_str(),
+            tasks: &[],
+            frames: 0,
+            done: 0,
+            failed: 0,
+            dropped: 0,
+            given_up: 0,
+            lost: 0,
+            blocks: 0,
+            retried: 0,
+            restarts: 0,
+            unread: 0,
+            seconds: 0.0,
+            end: End::Signal,
+        }
+    }
+}
+
+/// What a worker has to be told of its task.
+fn what(args: &DispatchArgs, key: &Key) -> Vec<String> {
+    if args.tasks.is_empty() {
+        return vec![format!("--stream {key}")];
+    }
+    args.tasks.iter().map(|task| format!("--stream {key} --task {}", quoted(task))).collect()
 }
 
 fn settings(args: &DispatchArgs) -> StreamDispatcherBuilder {
@@ -166,25 +246,25 @@ fn warn_of_idle_workers<B: View>(
     let blocks = dispatcher.queue() * dispatcher.tiles();
     if let Some(workers) = args.workers.filter(|workers| usize::from(*workers) > blocks) {
         console.say(&format!(
-            "cuframes: stream {key}: there are {workers} workers for {blocks} blocks at a time: some have nothing to do; \
-             publish it with a larger --ring, or use --queue or --tile"
+            "cuframes: stream {key}: there are {workers} workers for {} at a time: some have nothing to do; \
+             publish it with a larger --ring, or use --queue or --tile",
+            Count(blocks, "block")
         ));
     }
 }
 
-/// Hands out frames until it is over. Answers how the stream ended, if that is why.
+/// Hands out frames until it is over. `end` is how the stream ended, if it has.
 fn serve<B: View>(
-    args: &DispatchArgs,
     key: &Key,
     dispatcher: &mut StreamDispatcher<B>,
     crews: &mut Crews,
-    signals: &Signals,
-    console: &Console,
-) -> Result<Option<Error>, Failure> {
+    teller: &mut Teller<'_>,
+    end: &mut Option<Error>,
+) -> Result<(), Failure> {
+    let Teller { console, signals, .. } = *teller;
     let mut line = output::Line::new(console);
-    let mut teller = Teller::new(console, signals, args.each, Some(dispatcher.tiles()));
-    let mut end = None;
     loop {
+        teller.pass_on();
         let is_finished = dispatcher.is_finished();
         line.show(Instant::now(), &progress(key, dispatcher));
         let wait = if is_finished { Duration::ZERO } else { REFRESH };
@@ -193,9 +273,9 @@ fn serve<B: View>(
             Some(FeedEvent::Ended(error)) => {
                 // Who starts now can't attach to it any more.
                 crews.start_no_more();
-                end = Some(error);
+                *end = Some(error);
             }
-            None if is_finished => return Ok(end),
+            None if is_finished => return Ok(()),
             _ => {}
         }
         if is_finished {
@@ -231,9 +311,9 @@ fn progress<B: View>(key: &Key, dispatcher: &StreamDispatcher<B>) -> String {
     let FrameCounts { taken, done, failed, dropped, .. } = dispatcher.counts();
     let Counts { processing, retried, .. } = counts(dispatcher);
     format!(
-        "{key}: {} workers, {done} of {taken} frames done, {failed} failed, {dropped} dropped, {processing} in flight, \
-         {retried} retried",
-        dispatcher.workers()
+        "{key}: {}, {done} of {} done, {failed} failed, {dropped} dropped, {processing} in flight, {retried} retried",
+        Count(dispatcher.workers(), "worker"),
+        Count(taken, "frame")
     )
 }
 

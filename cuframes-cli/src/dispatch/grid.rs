@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use cuframes_mio::dispatch::{Counts, Dispatcher, Fit, Grid, Roi, TaskConfig};
 use serde::Serialize;
 
-use super::{Crews, ENDED_TOO_OFTEN, Teller, announce, loop_failed, one_task};
-use crate::args::{DispatchArgs, GridArgs, version};
+use super::{Crews, ENDED_TOO_OFTEN, Teller, announce, loop_failed, one_task, quoted};
+use crate::args::{DispatchArgs, FitArg, GridArgs, version};
 use crate::console::Console;
 use crate::error::{Failure, failed};
-use crate::output::{self, REFRESH};
+use crate::output::{self, Count, REFRESH};
 use crate::signals::Signals;
+use crate::stats::End;
 
 /// How it went.
 #[derive(Serialize)]
@@ -23,17 +24,21 @@ struct Report<'a> {
     given_up: u64,
     retried: u64,
     restarts: usize,
+    /// Lines of `--each` that are left out.
+    unread: u64,
     seconds: f64,
+    end: End,
 }
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, blocks, done, failed, given_up, retried, restarts, seconds } = self;
+        let Self { task, blocks, done, failed, given_up, retried, restarts, seconds, end, .. } = self;
         write!(
             f,
-            "{task}: {done} of {blocks} blocks done, {failed} failed, {given_up} given up, {retried} retried, "
+            "{task}: {done} of {} done, {failed} failed, {given_up} given up, {retried} retried, ",
+            Count(*blocks, "block")
         )?;
-        write!(f, "{restarts} workers restarted, {seconds:.1} s")
+        write!(f, "{} restarted, {seconds:.1} s ({end})", Count(*restarts, "worker"))
     }
 }
 
@@ -47,7 +52,10 @@ pub(super) fn run(args: &DispatchArgs, signals: &Signals, console: &Console) -> 
     let dispatcher = Dispatcher::builder(args.listen.clone()).version(version(args.w0)).listen();
     let mut dispatcher = dispatcher.map_err(|error| failed!("{error}"))?;
     let endpoint = dispatcher.endpoint().clone();
-    announce(args, &endpoint, &format!("--task {task}"), console);
+    if let Some(left_out) = left_out(&total.0, &write.0, margin, *fit) {
+        console.say(&format!("cuframes: {left_out}"));
+    }
+    announce(args, &endpoint, None, &[format!("--task {}", quoted(task))], console);
     let added = dispatcher.schedule(|scheduler| {
         let mut config = TaskConfig::new(task);
         config.max_retries = args.retries;
@@ -59,11 +67,12 @@ pub(super) fn run(args: &DispatchArgs, signals: &Signals, console: &Console) -> 
     added.map_err(loop_failed)?.map_err(|error| failed!("can't dispatch this grid: {error}"))?;
     let start = Instant::now();
     let mut crews = Crews::start(args, &endpoint, &[task.into()], None)?;
-    let result = serve(args, task, &mut dispatcher, &mut crews, signals, console);
+    let mut teller = Teller::new(console, signals, args.each, None);
+    let served = serve(task, &mut dispatcher, &mut crews, &mut teller);
     let shut_down = dispatcher.shut_down();
     let restarts = crews.dismiss(signals.raised(), signals);
-    result?;
-    shut_down.map_err(loop_failed)?;
+    let unread = teller.finish()?;
+    let served = served.and_then(|()| shut_down.map_err(loop_failed));
     let Counts { total, succeeded, failed, orphaned, retried, .. } = counts(task, &dispatcher);
     let report = Report {
         task,
@@ -73,14 +82,29 @@ pub(super) fn run(args: &DispatchArgs, signals: &Signals, console: &Console) -> 
         given_up: orphaned,
         retried,
         restarts,
+        unread,
         seconds: start.elapsed().as_secs_f64(),
+        end: match total - succeeded - failed {
+            _ if served.is_err() => End::Failure,
+            0 => End::Blocks,
+            _ if signals.raised() => End::Signal,
+            _ => End::Failure,
+        },
     };
+    // Whatever went wrong: what came before that is told.
     let text = if args.json { output::json(&report)? } else { report.to_string() };
     console.print(&text, signals)?;
+    served?;
     match total - succeeded {
         0 => Ok(()),
-        n if signals.raised() => Err(failed!("stopped by a signal; {n} blocks of task {task} are not done")),
-        n => Err(failed!("{n} of {total} blocks of task {task} were not done; see the lines above")),
+        n if signals.raised() => {
+            Err(failed!("stopped by a signal; {} of task {task} not done", Count(n, "block")))
+        }
+        n => Err(failed!(
+            "{n} of {} of task {task} not done; {}",
+            Count(total, "block"),
+            teller.where_it_says_why()
+        )),
     }
 }
 
@@ -114,18 +138,35 @@ fn grid(total: Roi, write: Roi, margin: Option<&Roi>, fit: Fit) -> Result<Grid, 
     }
 }
 
+/// Says what no block writes: whoever counts on all of it shall not learn that later.
+fn left_out(total: &Roi, write: &Roi, margin: Option<&Roi>, fit: FitArg) -> Option<String> {
+    if fit != FitArg::Valid {
+        return None;
+    }
+    let margins = margin.map_or_else(|| vec![0; write.shape.len()], |margin| margin.shape.clone());
+    let axes = total.shape.iter().zip(&write.shape).zip(margins);
+    let rests: Vec<_> = axes
+        .map(|((total, write), margin)| {
+            total.saturating_sub(margin.saturating_mul(2)).checked_rem(*write).unwrap_or(0)
+        })
+        .collect();
+    let told = rests.iter().enumerate().filter(|(_, rest)| **rest > 0);
+    let told: Vec<_> = told.map(|(axis, rest)| format!("the last {rest} along axis {axis}")).collect();
+    (!told.is_empty())
+        .then(|| format!("no block writes {}: whole ones do not fit there; see --fit", told.join(", nor ")))
+}
+
 /// Hands out blocks until all have ended.
 fn serve(
-    args: &DispatchArgs,
     task: &str,
     dispatcher: &mut Dispatcher,
     crews: &mut Crews,
-    signals: &Signals,
-    console: &Console,
+    teller: &mut Teller<'_>,
 ) -> Result<(), Failure> {
+    let Teller { console, signals, .. } = *teller;
     let mut line = output::Line::new(console);
-    let mut teller = Teller::new(console, signals, args.each, None);
     while !dispatcher.scheduler().is_finished() {
+        teller.pass_on();
         if signals.raised() {
             give_up(task, dispatcher)?;
         }
@@ -157,8 +198,8 @@ fn counts(task: &str, dispatcher: &Dispatcher) -> Counts {
 fn progress(task: &str, dispatcher: &Dispatcher) -> String {
     let Counts { total, succeeded, failed, retried, processing, .. } = counts(task, dispatcher);
     format!(
-        "{task}: {} workers, {succeeded} of {total} done, {failed} failed, {processing} in flight, {retried} retried",
-        dispatcher.workers()
+        "{task}: {}, {succeeded} of {total} done, {failed} failed, {processing} in flight, {retried} retried",
+        Count(dispatcher.workers(), "worker")
     )
 }
 

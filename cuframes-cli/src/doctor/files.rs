@@ -101,7 +101,7 @@ fn descriptors() -> Check {
         64..256 => Check::warning(
             what,
             found,
-            "a publisher needs about 5 for each subscriber and 20 for itself: ulimit -n 1024",
+            "a publisher needs 4 for each subscriber and about 20 for itself: ulimit -n 1024",
         ),
         _ => Check::ok(what, found),
     }

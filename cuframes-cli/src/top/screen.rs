@@ -14,6 +14,7 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use crate::args::{Sort, TopArgs};
 use crate::ls::short;
 use crate::model::{Model, Stream, Subscriber};
+use crate::output::Count;
 use crate::survey::State;
 
 /// The live screen.
@@ -88,7 +89,7 @@ impl Screen {
     fn step(&mut self, to: impl Fn(usize) -> usize) {
         let shown = self.model.shown(&self.filter, self.sort);
         let last = shown.len().saturating_sub(1);
-        let index = self.position(&shown).map_or(0, |index| to(index).min(last));
+        let index = stepped(self.position(&shown), to, last);
         self.selected = shown.get(index).map(|stream| stream.facts.key.clone());
     }
 
@@ -136,7 +137,7 @@ impl Screen {
         let trouble = self.troubles.first().map(|trouble| format!("  {trouble}")).unwrap_or_default();
         Line::from(vec![
             Span::styled("cuframes", Style::new().add_modifier(Modifier::BOLD)),
-            Span::raw(format!("  {all} streams, {live} live{filter}")),
+            Span::raw(format!("  {}, {live} live{filter}", Count(all, "stream"))),
             Span::styled(trouble, Style::new().fg(Color::Yellow)),
         ])
     }
@@ -151,6 +152,11 @@ impl Screen {
         };
         Line::styled(keys, Style::new().add_modifier(Modifier::DIM))
     }
+}
+
+/// Where the cursor goes. The first row has it as long as none is selected.
+fn stepped(from: Option<usize>, to: impl Fn(usize) -> usize, last: usize) -> usize {
+    to(from.unwrap_or(0)).min(last)
 }
 
 const fn next(sort: Sort) -> Sort {
@@ -238,8 +244,8 @@ fn draw_stream(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
         line(
             "ring",
             format!(
-                "{} slots, {}, {} memory",
-                facts.ring_size.unwrap_or(0),
+                "{}, {}, {} memory",
+                Count(facts.ring_size.unwrap_or(0), "slot"),
                 facts.policy.as_deref().unwrap_or("-"),
                 facts.backend.as_deref().unwrap_or("-"),
             ),
@@ -254,7 +260,7 @@ fn draw_stream(frame: &mut Frame<'_>, area: Rect, stream: &Stream) {
         ),
         line("fps", facts.fps.map_or_else(|| "-".into(), |fps| format!("{fps:.1}"))),
         line("", sparkline(rates, width)),
-        line("now", format!("{leases} leases, {lost} lost, latency {}", millis(*latency_s))),
+        line("now", format!("{}, {lost} lost, latency {}", Count(*leases, "lease"), millis(*latency_s))),
     ];
     if let Some(problem) = &facts.problem {
         lines.push(line("problem", problem.clone()));
@@ -373,6 +379,14 @@ mod tests {
         assert_eq!(sparkline(&[1.0, 2.0, 3.0], 2), "▆█");
         assert_eq!(sparkline(&[0.0], 4), " ");
         assert_eq!(sparkline(&[], 4), "");
+    }
+
+    #[test]
+    fn the_first_key_moves_the_cursor_from_the_first_row() {
+        assert_eq!(stepped(None, |row| row + 1, 3), 1);
+        assert_eq!(stepped(None, |_| usize::MAX, 3), 3);
+        assert_eq!(stepped(None, |row| row.saturating_sub(1), 3), 0);
+        assert_eq!(stepped(Some(3), |row| row + 1, 3), 3);
     }
 
     #[test]

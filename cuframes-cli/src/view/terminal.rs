@@ -1,9 +1,9 @@
 //! [`Terminal`]: the terminal while a picture is on it, and what it was before.
 
 use std::io::{self, IsTerminal, Write};
-use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{env, panic};
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{
@@ -75,13 +75,18 @@ impl Drop for Terminal {
 
 /// Whether a picture can be shown at all.
 pub(crate) fn check() -> Result<(), Failure> {
-    if io::stdout().is_terminal() {
-        Ok(())
-    } else {
-        Err(failed!(
-            "can't show a stream: standard output is not a terminal; cuframes snapshot writes a picture to a file"
-        ))
+    usable("view", "use cuframes snapshot, which writes a picture to a file")
+}
+
+/// Whether a terminal is there that can be drawn on, and whose keys can be read.
+pub(crate) fn usable(command: &str, instead: &str) -> Result<(), Failure> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(failed!("{command} needs a terminal to draw on and to read keys from; {instead}"));
     }
+    if env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        return Err(failed!("{command} can't draw on this terminal, which is one of TERM=dumb; {instead}"));
+    }
+    Ok(())
 }
 
 /// Puts everything back, once: a second time would move the cursor. Nobody can be told if it fails.

@@ -9,9 +9,9 @@ use cuframes_mio::dispatch::{NextWork, Stop, StreamWorkError, StreamWorker, Work
 use serde::Serialize;
 
 use super::exec::Exec;
-use super::{Job, stopped};
+use super::{Job, closed_early, leave_unseen, stopped};
 use crate::args::WorkArgs;
-use crate::console::Console;
+use crate::console::{Console, Printed};
 use crate::convert;
 use crate::error::{Failure, failed};
 use crate::memory::{Copies, View, over_memory};
@@ -72,25 +72,35 @@ fn run_on<B: View>(
     let fail = |error: StreamWorkError| failed!("{error}");
     let mut worker = started.map_err(fail)?;
     let mut copies = Copies::new();
+    let mut has_worked = false;
     loop {
         if signals.raised() {
             return worker.leave().map_err(super::broken);
         }
         match worker.next(Some(REFRESH)).map_err(fail)? {
             NextWork::Work(work) => {
+                has_worked = true;
                 let mut is_wanted = || worker.is_wanted().unwrap_or(false);
                 let result = look(args, key, &work, &mut copies, signals, &mut is_wanted)?;
                 let Some(result) = result else { continue };
                 match result {
                     Ok(()) => {
                         // Nothing is said about bytes that were not this frame's.
-                        if args.exec.is_none() && work.frame().check().is_ok() {
-                            console.print(&line(&work)?, signals)?;
+                        let printed = if args.exec.is_none() && work.frame().check().is_ok() {
+                            console.try_print(&line(&work)?, signals)?
+                        } else {
+                            Printed::Written
+                        };
+                        if printed != Printed::Written {
+                            return leave_unseen(printed, worker.leave());
                         }
                         let _ = worker.done(work).map_err(super::broken)?;
                     }
                     Err(error) => worker.failed(work, &error).map_err(super::broken)?,
                 }
+            }
+            NextWork::Stopped(Stop::Closed { .. }) if !has_worked => {
+                return Err(failed!("{}", closed_early(&job.endpoint, name)));
             }
             // One of frames always says when it ends.
             NextWork::Stopped(Stop::Closed { .. }) => {

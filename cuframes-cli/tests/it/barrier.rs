@@ -63,6 +63,7 @@ fn processes_that_are_not_ours_can_wait_and_join() {
     let wait =
         stage.start("barrier wait ipc://DIR/b --expect 2 --first-index 3 --json").end().succeeded().json();
     assert_eq!(wait["participants"][1]["name"], "part4");
+    assert_eq!((&wait["end"], &wait["missing"]), (&"started".into(), &serde_json::json!([])));
     for (index, join) in (3..).zip(joins) {
         let joined = join.end().succeeded().json();
         assert_eq!((&joined["index"], &joined["confirmed"]), (&index.into(), &true.into()));
@@ -72,8 +73,10 @@ fn processes_that_are_not_ours_can_wait_and_join() {
 #[test]
 fn who_is_missing_is_named_to_everybody() {
     let stage = Stage::new();
-    let join = stage.start("barrier join ipc://DIR/b --index 1");
-    let wait = stage.run("barrier wait ipc://DIR/b --expect 3 --timeout 2");
+    let join = stage.start("barrier join ipc://DIR/b --index 1 --json");
+    let wait = stage.run("barrier wait ipc://DIR/b --expect 3 --timeout 2 --json");
+    let report = wait.json();
+    assert_eq!((&report["end"], &report["missing"][0]["index"]), (&"failure".into(), &0.into()), "{report}");
     assert_eq!(wait.code(), Some(1));
     let line = wait.stderr.trim_end();
     assert!(line.contains("failed: no READY within 2s from 0 (nothing heard), 2 (nothing heard)"), "{line}");
@@ -81,6 +84,8 @@ fn who_is_missing_is_named_to_everybody() {
     let join = join.end();
     assert_eq!(join.code(), Some(1));
     assert!(join.stderr.contains("the frontend cancelled the start: no READY within 2s from 0"), "{join:?}");
+    let report = join.json();
+    assert_eq!((&report["end"], &report["confirmed"]), (&"failure".into(), &false.into()), "{report}");
 }
 
 #[test]
@@ -119,19 +124,20 @@ fn exit_code_0_is_for_a_start_alone_and_not_for_a_signal() {
         let wait = stage.start("barrier wait ipc://DIR/b --expect 2 --json");
         wait_until("the listener", || stage.path("b").exists());
         let join = stage.start("barrier join ipc://DIR/b --index 0 --json");
-        let alone = stage.start("barrier join ipc://DIR/nobody --index 0");
+        let alone = stage.start("barrier join ipc://DIR/nobody --index 0 --json");
         let output = stage.path("b.output").display().to_string();
         // One line is the listener's.
         wait_until("the registration", || {
             fs::read_to_string("/proc/net/unix").unwrap().matches(&output).count() > 1
         });
         wait_until("what handles its signals", || handles_term(&alone));
-        for (process, words) in [(alone, "ipc://"), (wait, "ipc://"), (join, "cancelled")] {
+        let ends = [(alone, "ipc://", "signal"), (wait, "ipc://", "signal"), (join, "cancelled", "failure")];
+        for (process, words, end) in ends {
             process.signal(signal);
             let ended = process.end();
             assert_eq!(ended.code(), Some(1), "{ended:?}");
             assert!(ended.stderr.contains(words) && ended.stderr.lines().count() == 1, "{ended:?}");
-            assert!(ended.stdout.is_empty(), "{ended:?}");
+            assert_eq!(ended.json()["end"], end, "{ended:?}");
         }
     }
 }

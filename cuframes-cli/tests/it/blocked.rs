@@ -64,6 +64,31 @@ fn a_subscriber_whose_log_nobody_reads_takes_every_frame_and_reports_them() {
 }
 
 #[test]
+fn a_dispatcher_whose_lines_nobody_reads_keeps_no_publisher_waiting_and_loses_none() {
+    let stage = Stage::new();
+    // For longer than the publisher's patience.
+    let publisher = stage.start(
+        "publish KEY --pattern seq --size 64x4 --fps 100 --frames 300 --policy strict-wait --wait-for 2 \
+         --wait-timeout 120",
+    );
+    stage.wait_for_socket();
+    let (reader, stdout) = full_pipe();
+    let mut dispatch = stage.cuframes("dispatch KEY --workers 1 --each --json --");
+    dispatch.args([env!("CARGO_BIN_EXE_cuframes"), "work", "--check-seq", "--exec", "true"]).stdout(stdout);
+    let dispatching = Process::start(&mut dispatch);
+    drop(dispatch);
+    let publisher = publisher.end().succeeded();
+    assert!(!publisher.stderr.contains("evicted"), "{publisher:?}");
+    let text = rest(reader);
+    assert_eq!(dispatching.end().succeeded().stderr, "");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (report, blocks) = lines.split_last().unwrap();
+    assert!(blocks.iter().map(|block| block["seq"].as_u64().unwrap()).eq(1..=300), "{text}");
+    assert_eq!((&report["done"], &report["unread"]), (&300.into(), &0.into()));
+}
+
+#[test]
 fn the_last_lines_of_a_log_are_there_when_somebody_reads_it() {
     let stage = Stage::new();
     let line = "publish KEY --pattern seq --size 64x4 --frames 1 -v";

@@ -79,6 +79,7 @@ fn a_signal_ends_all_processes_of_a_demo_and_leaves_nothing_behind() {
         } else {
             let report = demo.succeeded().json();
             assert_eq!((&report["ok"], &report["publisher"]["end"]), (&true.into(), &"signal".into()));
+            assert_eq!(report["interrupted"], true, "{report}");
             assert!(!region.exists() && private_dirs(&stage).is_empty());
         }
     }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::errors::{FAILED, one_line};
 use crate::stage::{Ended, Stage, children, wait_until};
 
 /// Runs `dispatch` with these options, and `cuframes work` with these as its workers.
@@ -84,7 +86,7 @@ fn blocks_that_fail_are_tried_again_and_then_named() {
         lines,
         [
             "cuframes: block 4 of task blocks: it failed: its command ended with exit status: 1",
-            "cuframes: 1 of 6 blocks of task blocks were not done; see the lines above",
+            "cuframes: 1 of 6 blocks of task blocks not done; see the lines above",
         ]
     );
 }
@@ -125,6 +127,21 @@ fn workers_may_come_from_elsewhere_and_see_what_they_get() {
 }
 
 #[test]
+fn a_block_that_nobody_sees_is_not_done() {
+    let stage = Stage::new();
+    // More than a pipe holds.
+    let dispatching = stage.start("dispatch --grid 3000 --block 1 --listen ipc://DIR/d --json");
+    let mut work = stage.start("work --connect ipc://DIR/d --task blocks");
+    let mut line = String::new();
+    BufReader::new(work.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let text = one_line(&work.end(), FAILED);
+    assert!(text.contains("nobody reads standard output any more"), "{text}");
+    stage.run("work --connect ipc://DIR/d --task blocks").succeeded();
+    let report = dispatching.end().succeeded().json();
+    assert_eq!((&report["done"], &report["retried"]), (&3000.into(), &1.into()), "{report}");
+}
+
+#[test]
 fn who_speaks_another_version_is_told_so_and_stops_nobody() {
     let stage = Stage::new();
     let dispatching = stage.start("dispatch --grid 2 --block 1 --listen ipc://DIR/d");
@@ -153,7 +170,7 @@ fn a_signal_ends_the_dispatcher_its_workers_and_their_commands() {
     dispatching.signal(Signal::TERM);
     let ended = dispatching.end();
     assert_eq!(ended.code(), Some(1));
-    assert!(ended.stderr.contains("stopped by a signal; 2 blocks of task blocks are not done"), "{ended:?}");
+    assert!(ended.stderr.contains("stopped by a signal; 2 blocks of task blocks not done"), "{ended:?}");
     let comm = fs::read_to_string(format!("/proc/{sleeper}/comm")).unwrap_or_default();
     assert_ne!(comm.trim(), "sleep");
 }

@@ -1,10 +1,12 @@
 //! `doctor` tells what works on a machine by trying it, and what to do about what doesn't.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::stage::{Process, Stage};
+use crate::stage::{Process, Stage, wait_until};
 
 fn check<'a>(report: &'a Value, what: &str) -> &'a Value {
     let checks = report["checks"].as_array().unwrap();
@@ -39,7 +41,7 @@ fn what_does_not_work_is_a_problem_with_a_remedy_and_a_failure() {
     let line = format!("ulimit -n 40; exec {} doctor --json", env!("CARGO_BIN_EXE_cuframes"));
     command.args(["-c", &line]).env("CUFRAMES_RUN_DIR", stage.run_dir().join("cuframes.sock"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    std::fs::write(stage.run_dir().join("cuframes.sock"), "").unwrap();
+    fs::write(stage.run_dir().join("cuframes.sock"), "").unwrap();
     let ended = Process::start(&mut command).end();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -77,4 +79,29 @@ fn without_a_directory_to_try_in_it_says_so() {
         "set TMPDIR to a directory that you may write",
         "{report}"
     );
+}
+
+#[test]
+fn a_signal_ends_it_with_what_was_looked_at() {
+    let stage = Stage::new();
+    let is_handled = |process: &Process| {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (Signal::XFSZ.as_raw() - 1)) != 0
+    };
+    // It may be done before.
+    wait_until("one that was interrupted", || {
+        let mut doctor = stage.start("doctor --json");
+        wait_until("its handlers or its end", || {
+            is_handled(&doctor) || doctor.child().try_wait().unwrap().is_some()
+        });
+        if doctor.child().try_wait().unwrap().is_some() {
+            return false;
+        }
+        doctor.signal(Signal::TERM);
+        let ended = doctor.end();
+        let is_interrupted = ended.json()["is_interrupted"] == true;
+        assert_eq!(is_interrupted, ended.stderr.contains("interrupted; not everything"), "{ended:?}");
+        is_interrupted && ended.code() == Some(1)
+    });
 }

@@ -54,8 +54,8 @@ fn a_signal_ends_a_publisher_that_waits_for_a_subscriber_to_go_on() {
             "{line} --fps 0 --ring 2 --policy strict-wait --patience 100000 --wait-for 1 --wait-timeout 100"
         ));
         stage.wait_for_socket();
-        let holder =
-            stage.start("subscribe KEY --mode strict --delay 100000000 --y4m DIR/out.y4m --timeout 120");
+        let holder = stage
+            .start("subscribe KEY --mode strict --delay 100000000 --y4m DIR/out.y4m --force --timeout 120");
         // What the holder has in hand, and one more.
         wait_until("the second frame", || {
             stage.run("inspect KEY --json").json()["newest"].as_u64().is_some_and(|newest| newest >= 2)

@@ -81,6 +81,7 @@ fn arguments_that_nobody_can_use_are_wrong_usage() {
         ("bridge recv --key KEY --fetch 1 --output x --prefix far-", "cannot be used with"),
         ("bridge recv --output x", "--fetch <SEQ|newest>"),
         ("bridge recv --memory lots", "64M or 2G"),
+        ("exporter --listen nowhere", "use HOST:PORT, or a port of 127.0.0.1"),
         ("snapshot KEY", "<OUT.png>"),
         ("snapshot KEY x.png --matrix bt2020", "possible values: auto, bt601, bt709"),
         ("snapshot KEY x.png --range tv", "possible values: limited, full"),
@@ -119,6 +120,12 @@ fn the_help_and_the_version_are_no_errors() {
         "inspect",
         "gc",
         "doctor",
+        "exporter",
+        "barrier",
+        "barrier wait",
+        "barrier join",
+        "dispatch",
+        "work",
         "bench",
         "completions",
         "man",
@@ -209,8 +216,11 @@ fn a_video_that_is_cut_ends_the_stream_with_an_error_on_both_sides() {
     clip.truncate(clip.len() - 1);
     fs::write(stage.path("cut.y4m"), clip).unwrap();
     let reader = stage.start("subscribe KEY --mode strict --json --timeout 120");
-    let text = error(&stage, &format!("publish KEY --y4m DIR/cut.y4m {}", strict(1)), FAILED);
+    let publisher = stage.run(&format!("publish KEY --y4m DIR/cut.y4m --json {}", strict(1)));
+    let text = one_line(&publisher, FAILED);
     assert!(text.contains("frame 3 of") && text.contains("ends in the middle"), "{text}");
+    let report = publisher.json();
+    assert_eq!((&report["frames"], &report["end"]), (&2.into(), &"failure".into()), "{report}");
     let reader = reader.end();
     assert_eq!(
         (&reader.json()["frames"], &reader.json()["end"]),
@@ -247,7 +257,7 @@ fn bytes_that_are_not_the_frames_own_fail_the_check() {
     stage.run(&format!("publish KEY --pattern noise --size 64x4 --frames 5 {}", strict(1))).succeeded();
     let reader = reader.end();
     assert_eq!(reader.json()["torn"], 5, "{reader:?}");
-    assert!(one_line(&reader, FAILED).contains("5 of 5 frames"), "{reader:?}");
+    assert!(one_line(&reader, FAILED).contains("5 of 5 frames of stream"), "{reader:?}");
 }
 
 #[test]

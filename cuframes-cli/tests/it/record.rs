@@ -208,7 +208,8 @@ fn a_recording_that_is_damaged_is_replayed_up_to_there_and_then_fails() {
     let (replayed, ended) = replay(&stage, "--fps 0");
     assert_eq!(replayed.len(), 2);
     let text = one_line(&ended, FAILED);
-    assert!(text.contains(&format!("damaged at byte {at}; the 2 frames before it")), "{text}");
+    assert!(text.contains(&format!("damaged at byte {at}, after 2 frames, which are")), "{text}");
+    assert_eq!((&ended.json()["frames"], &ended.json()["end"]), (&2.into(), &"failure".into()), "{ended:?}");
 }
 
 #[test]
@@ -345,7 +346,7 @@ fn a_file_that_exists_is_overwritten_only_if_that_is_asked_for() {
     assert_eq!(ended.json()["file_bytes"], fs::metadata(stage.path("out.mkv")).unwrap().len());
     let nowhere = stage.run("record KEY -");
     assert!(one_line(&nowhere, 2).contains("goes into a file, not to standard output"), "{nowhere:?}");
-    for (file, part) in [("DIR/no/out.mkv", "No such file"), ("DIR/run", "Is a directory")] {
+    for (file, part) in [("DIR/no/out.mkv", "No such file"), ("DIR/run", "it is a directory")] {
         let ended = stage.run(&format!("record KEY {file} --force --timeout 120"));
         assert!(one_line(&ended, FAILED).contains(part), "{ended:?}");
     }

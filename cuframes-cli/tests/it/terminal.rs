@@ -64,8 +64,14 @@ impl<'a> Tmux<'a> {
 
     /// Runs a command of the program, and then tells its exit code.
     pub(crate) fn run(&self, line: &str) {
+        self.run_with("", line);
+    }
+
+    /// The same with this set in its environment, but not in that of the shell.
+    pub(crate) fn run_with(&self, variable: &str, line: &str) {
         let line = line.replace("KEY", &self.stage.key);
-        self.ask(&["send-keys", "-l", &format!("clear; {} {line}; echo code=$?", program().display())]);
+        let program = program().display();
+        self.ask(&["send-keys", "-l", &format!("clear; {variable} {program} {line}; echo code=$?")]);
         self.keys("Enter");
     }
 

@@ -1,5 +1,7 @@
 //! `top` in a real terminal: what it shows at both sizes, what its keys do, and that the shell is there again.
 
+use std::io::{BufRead as _, BufReader};
+
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -91,6 +93,26 @@ fn a_program_gets_every_look_as_json() {
             && subscriber["lost"].as_u64() > Some(0)
             && stream["lost"] == subscriber["lost"]
     });
+}
+
+#[test]
+fn a_time_that_no_clock_has_is_as_good_as_for_ever() {
+    let stage = Stage::new();
+    let Some(tmux) = Tmux::start(&stage, 80, 24, "truecolor") else { return };
+    tmux.run("top --interval 1e19");
+    wait_until("the screen", || tmux.screen().contains("up/down select"));
+    tmux.keys("q");
+    tmux.ended(0, "");
+}
+
+#[test]
+fn looks_that_nobody_reads_any_more_end() {
+    let stage = Stage::new();
+    let mut top = stage.start("top --json --interval 0.1");
+    let mut line = String::new();
+    BufReader::new(top.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    assert_eq!(top.end().succeeded().stderr, "");
 }
 
 #[test]

@@ -132,13 +132,28 @@ fn a_picture_is_not_written_to_a_terminal() {
     let Some(tmux) = Tmux::start(&stage, 100, 24, "truecolor") else { return };
     tmux.run("snapshot KEY -");
     tmux.ended(FAILED, "can't write a picture to the terminal");
+    tmux.run("subscribe KEY --y4m -");
+    tmux.ended(FAILED, "can't write a video to the terminal");
 }
 
 #[test]
 fn without_a_terminal_there_is_one_clear_line() {
     let stage = Stage::new();
     let text = one_line(&stage.run("view KEY --timeout 1000"), FAILED);
-    assert!(text.contains("standard output is not a terminal; cuframes snapshot writes"), "{text}");
+    assert!(
+        text.contains("view needs a terminal to draw on and to read keys from; use cuframes snapshot"),
+        "{text}"
+    );
+    let Some(tmux) = Tmux::start(&stage, 150, 24, "truecolor") else { return };
+    tmux.run("view KEY < /dev/null");
+    tmux.ended(FAILED, "view needs a terminal to draw on and to read keys from; use cuframes snapshot");
+    for (line, said) in [
+        ("view KEY", "view can't draw on this terminal, which is one of TERM=dumb; use cuframes snapshot"),
+        ("top", "top can't draw on this terminal, which is one of TERM=dumb; use --json, or cuframes ls"),
+    ] {
+        tmux.run_with("TERM=dumb", line);
+        tmux.ended(FAILED, said);
+    }
 }
 
 #[test]
