@@ -84,6 +84,7 @@ mod line;
 mod peer;
 mod recovery;
 mod route;
+mod schedule;
 mod session;
 mod stall;
 mod transfer;
@@ -96,6 +97,7 @@ pub use fault::Fault;
 pub use hello::HelloError;
 pub use recovery::{Recovery, Step};
 pub use route::{Member, Path, Registry, RouteError, Span};
+pub use schedule::{Schedule, Trouble};
 pub use transfer::ChunkFault;
 pub use worker::{
     FinishError, Outcome, Refusal, Snapshot, Task, TaskId, Wants, Worker, WorkerConfig, WorkerEvent,

@@ -7,8 +7,8 @@
 //! - A request that is wrong, or fails, costs a result with status 1. What can't be read, or has no place, costs the connection.
 //! - Without a coordinator there are no sessions.
 //!
-//! A coordinator that is gone is tried again a second later, for ever. A machine does not hear of attempts that fail: the pauses
-//! between these are the driver's.
+//! A coordinator that is gone is tried again for ever, as the [`Schedule`](super::Schedule) has it. Drivers that try again by
+//! themselves have pauses of their own between attempts; those that don't say that [an attempt failed](Worker::attempt_failed).
 
 mod answer;
 mod check;
@@ -29,6 +29,7 @@ use cuframes_core::streams::{Action, ConnId, Links, Machine};
 
 use super::line::{self, Due, How, Line};
 use super::peer::{Peer, Piece};
+use super::schedule::{Schedule, Trouble};
 use super::session::Sessions;
 use super::{Fault, LINGER};
 use crate::wire::{Message, SnapshotId, WireError};
@@ -48,6 +49,7 @@ pub struct Worker {
     /// The connection to the coordinator, while it is there or is tried.
     control: Option<ConnId>,
     is_joined: bool,
+    schedule: Schedule,
     sessions: Sessions,
     /// What the owner has; also what nobody waits for any more.
     out: BTreeMap<TaskId, Out>,
@@ -99,6 +101,7 @@ impl Worker {
             links: Links::default(),
             control: None,
             is_joined: false,
+            schedule: Schedule::default(),
             out: BTreeMap::new(),
             next_task: 0,
             events: VecDeque::new(),
@@ -138,6 +141,18 @@ impl Worker {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// The attempt to connect to the coordinator failed, for a driver that makes one attempt for each that it is asked for. The
+    /// next one is asked for with the pause that the [`Schedule`] has.
+    pub fn attempt_failed(&mut self, now: Instant, conn: ConnId, trouble: Trouble) {
+        self.tick(now);
+        if self.control == Some(conn) && !self.is_joined {
+            self.links.remove(conn);
+            let delay = self.schedule.failed(trouble);
+            self.connect(delay);
+        }
+        self.settle();
     }
 
     fn connect(&mut self, delay: Duration) {
@@ -193,11 +208,14 @@ impl Worker {
         }
         self.control = None;
         self.sessions.clear();
-        if mem::take(&mut self.is_joined) {
+        let delay = if mem::take(&mut self.is_joined) {
             self.events.push_back(WorkerEvent::Lost { fault });
-        }
+            self.schedule.lost()
+        } else {
+            self.schedule.failed(Trouble::Other)
+        };
         if !self.is_over {
-            self.connect(PAUSE);
+            self.connect(delay);
         }
     }
 
@@ -374,8 +392,6 @@ fn upstream_of(links: &mut Links<Peer, Line<Role>>, conn: ConnId) -> Option<&mut
     }
 }
 
-/// Before a coordinator that is gone is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of answers that may wait for a peer before nothing more is done for it.
 const MAX_WAITING: usize = 1 << 20;
 /// Up to here nobody is asked for what is kept of incomplete frames.

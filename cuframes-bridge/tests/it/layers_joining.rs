@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use cuframes_bridge::layers::{CoordinatorConfig, Request};
+use cuframes_bridge::layers::{CoordinatorConfig, Request, Trouble, Worker};
 use cuframes_bridge::layers::{CoordinatorEvent, Fault, HelloError, RouteError, SubmitError, WorkerEvent};
 use cuframes_bridge::wire::{FrameType, Hello, Message, WireError};
-use cuframes_core::streams::Machine as _;
+use cuframes_core::Instant;
+use cuframes_core::streams::{Action, Machine as _};
 
 use crate::bytes::{vector, whole};
 use crate::layers_peers::{coordinator_config, encoded, messages, worker_config};
@@ -296,6 +297,31 @@ fn a_worker_comes_back_a_second_after_it_lost_its_coordinator() {
     assert_eq!(net.worker_events(0), [WorkerEvent::Joined, lost]);
     net.pass(Duration::from_secs(1));
     assert_eq!((net.calls("c"), net.worker_events(0)), (3, vec![WorkerEvent::Joined]));
+}
+
+#[test]
+fn a_driver_that_hears_of_each_attempt_makes_200_of_them_25_ms_apart_and_then_waits_for_a_second() {
+    let now = Instant::ZERO;
+    let mut worker = Worker::new(now, worker_config((21, 42), 9));
+    let asked = |worker: &mut Worker| match (worker.poll_action(), worker.poll_action()) {
+        (Some(Action::Connect { conn, delay, .. }), None) => (conn, delay),
+        other => panic!("{other:?}"),
+    };
+    let (mut conn, mut delay) = asked(&mut worker);
+    assert_eq!(delay, Duration::ZERO);
+    for attempt in 1..=400 {
+        worker.attempt_failed(now, conn, Trouble::Refused);
+        // Nothing is heard of one that is over.
+        worker.attempt_failed(now, conn, Trouble::Other);
+        (conn, delay) = asked(&mut worker);
+        assert_eq!(delay, Duration::from_millis(if attempt % 200 == 0 { 1000 } else { 25 }), "{attempt}");
+    }
+    worker.attempt_failed(now, conn, Trouble::Other);
+    (conn, delay) = asked(&mut worker);
+    assert_eq!(delay, Duration::from_secs(1));
+    worker.handle_connected(now, conn);
+    worker.attempt_failed(now, conn, Trouble::Refused);
+    assert!(worker.is_joined(), "it did not fail");
 }
 
 #[test]
