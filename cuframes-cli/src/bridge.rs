@@ -96,7 +96,7 @@ impl Legs {
 }
 
 /// [`Legs`] for a report; `None` where nothing is known.
-#[derive(Serialize, Clone, Copy, Debug)]
+#[derive(Serialize, Clone, Copy, Default, Debug)]
 struct Spent {
     /// From a frame's time stamp until it is sent, by the sender's clock.
     before_ns: Option<Latency>,

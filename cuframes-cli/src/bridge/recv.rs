@@ -15,7 +15,7 @@ use crate::args::BridgeRecvArgs;
 use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::hops::{Direction, Teller, Times};
-use crate::output::{self, REFRESH};
+use crate::output::{self, Count, REFRESH};
 use crate::signals::Signals;
 use crate::stats::{End, fps, human};
 
@@ -72,7 +72,8 @@ impl Report {
     /// All of them together.
     fn head(&self) -> String {
         let Self { listen, senders, frames, left_out, refused, .. } = self;
-        let mut line = format!("<- {listen}: {senders} senders, {frames} frames, {:.1}/s", self.fps);
+        let (senders, frames) = (Count(*senders, "sender"), Count(*frames, "frame"));
+        let mut line = format!("<- {listen}: {senders}, {frames}, {:.1}/s", self.fps);
         for (count, what) in [(left_out, "left out"), (refused, "refused")] {
             if *count > 0 {
                 line = format!("{line}, {count} {what}");
@@ -92,7 +93,7 @@ impl Report {
 impl fmt::Display for Flowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, frames, left_out, spent, .. } = self;
-        write!(f, "{key}: {frames} frames, {left_out} left out")?;
+        write!(f, "{key}: {}, {left_out} left out", Count(*frames, "frame"))?;
         if f.alternate() { Ok(()) } else { write!(f, "{spent}") }
     }
 }

@@ -18,13 +18,13 @@ use crate::console::Console;
 use crate::error::{Failure, failed};
 use crate::hops::{Direction, Teller, Times};
 use crate::memory::{View, copier, over_memory};
-use crate::output::{self, REFRESH};
+use crate::output::{self, Count, REFRESH};
 use crate::signals::Signals;
 use crate::stats::{Durations, End, Latency, fps, human};
 use crate::subscribe::{attach, is_end};
 
 /// How it went: the object that `--json` prints.
-#[derive(Serialize)]
+#[derive(Serialize, Default)]
 struct Report<'a> {
     key: &'a str,
     to: String,
@@ -70,7 +70,8 @@ impl fmt::Display for Report<'_> {
         let Self { key, to, sent, arrived, dropped, left_out, refused, given_up, fetched, .. } = self;
         write!(
             f,
-            "{key} -> {to}: {sent} frames sent, {arrived} arrived, {dropped} dropped, {:.1}/s",
+            "{key} -> {to}: {} sent, {arrived} arrived, {dropped} dropped, {:.1}/s",
+            Count(*sent, "frame"),
             self.fps
         )?;
         let rest = [(left_out, "left out there"), (refused, "refused there"), (given_up, "given up")];
@@ -117,15 +118,33 @@ fn run_on<B: View>(
     if let Some(run_dir) = run_dir {
         builder = builder.run_dir(run_dir);
     }
-    let Some(subscriber) = find(args, builder, backend, signals)? else { return Ok(()) };
+    let Some(subscriber) = find(args, builder, backend, signals)? else {
+        // Nothing has begun.
+        let (key, to, end) = (args.key.as_str(), args.to.to_string(), Some(End::Signal));
+        return print(
+            args,
+            &Report { key, to, strict: args.strict, end, ..Report::default() },
+            signals,
+            console,
+        );
+    };
     let started = settings(args).start_over(subscriber, copier(), Plain);
     let mut sender = started.map_err(|error| failed!("{error}"))?;
     let mut sending = Sending::new(args, console);
     sending.serve(&mut sender, run_dir, signals)?;
     let report = sending.report(&sender, Some(sending.end(signals)));
-    let text = if args.link.json { output::json(&report)? } else { report.to_string() };
-    console.print(&text, signals)?;
+    print(args, &report, signals, console)?;
     sending.verdict(&report)
+}
+
+fn print(
+    args: &BridgeSendArgs,
+    report: &Report<'_>,
+    signals: &Signals,
+    console: &Console,
+) -> Result<(), Failure> {
+    let text = if args.link.json { output::json(report)? } else { report.to_string() };
+    console.print(&text, signals)
 }
 
 /// Waits for the stream to appear. `None` if a signal came first.
@@ -408,7 +427,8 @@ impl<'a> Sending<'a> {
         }
         if refused > 0 {
             return Err(failed!(
-                "stream {key}: {refused} of {sent} frames could not be published at {to}; the lines above say why"
+                "stream {key}: {refused} of {} could not be published at {to}; the lines above say why",
+                Count(sent, "frame")
             ));
         }
         if !self.has_connected && end != Some(End::Signal) {
@@ -418,8 +438,9 @@ impl<'a> Sending<'a> {
         }
         match left_out + given_up {
             missing if *strict && missing > 0 => Err(failed!(
-                "stream {key}: {missing} of {sent} frames did not arrive at {to}: {left_out} were left out there, {given_up} given up \
-                 here; a larger --ring there, and more --patience here, may help"
+                "stream {key}: {missing} of {} did not arrive at {to}: {left_out} were left out there, {given_up} given up here; a larger \
+                 --ring there, and more --patience here, may help",
+                Count(sent, "frame")
             )),
             _ => Ok(()),
         }

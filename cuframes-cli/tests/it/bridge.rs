@@ -372,6 +372,18 @@ fn top_shows_the_ways_of_a_stream_and_nothing_is_left_of_them() {
 }
 
 #[test]
+fn a_sender_that_is_ended_before_there_is_a_stream_reports_that() {
+    let stage = Stage::new();
+    for options in ["--wait 100000", "--reconnect"] {
+        let sender = stage.start(&format!("bridge send KEY --to 127.0.0.1:7447 --json {options}"));
+        sender.wait_for_handlers();
+        sender.signal(Signal::TERM);
+        let report = sender.end().succeeded().json();
+        assert_eq!((&report["sent"], &report["end"]), (&0.into(), &"signal".into()), "{report}");
+    }
+}
+
+#[test]
 fn a_receiver_that_is_not_there_is_told_once_and_looked_for() {
     let stage = Stage::new();
     let publisher = publish(&stage, "--size 64x64 --fps 50");

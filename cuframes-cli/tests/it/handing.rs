@@ -79,12 +79,7 @@ fn who_asks_for_another_task_is_told_so() {
 fn whatever_ends_it_is_reported() {
     let stage = Stage::new();
     let waiting = stage.start("dispatch KEY --wait 100000 --json");
-    // It waits for the stream, and its signal handlers are there.
-    wait_until("it waits", || {
-        let status = fs::read_to_string(format!("/proc/{}/status", waiting.id())).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (Signal::XFSZ.as_raw() - 1)) != 0
-    });
+    waiting.wait_for_handlers();
     waiting.signal(Signal::TERM);
     let report = waiting.end().succeeded().json();
     assert_eq!((&report["frames"], &report["end"]), (&0.into(), &"signal".into()));

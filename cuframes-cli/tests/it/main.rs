@@ -23,6 +23,7 @@ mod fetch;
 mod figures;
 mod handing;
 mod hangs;
+mod json;
 mod look;
 mod players;
 mod reconnect;

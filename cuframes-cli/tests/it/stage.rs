@@ -126,6 +126,15 @@ impl Process {
         kill_process(Pid::from_child(self.0.as_ref().unwrap()), signal).unwrap();
     }
 
+    /// Waits until it ends well when it gets a signal; before that it would just be gone.
+    pub(crate) fn wait_for_handlers(&self) {
+        wait_until("its signal handlers", || {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (Signal::XFSZ.as_raw() - 1)) != 0
+        });
+    }
+
     /// How many sockets it has open: connections that it has made, or is about to.
     pub(crate) fn sockets(&self) -> usize {
         let links = fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().flatten();
