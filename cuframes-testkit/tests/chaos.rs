@@ -104,6 +104,16 @@ proptest! {
     }
 
     #[test]
+    fn a_receiver_of_the_bridge_bears_any_senders_and_any_owner(data in vec(any::<u8>(), 0..1000)) {
+        chaos::bridge_receiver(&data);
+    }
+
+    #[test]
+    fn a_sender_of_the_bridge_bears_any_receiver_and_any_owner(data in vec(any::<u8>(), 0..1000)) {
+        chaos::bridge_sender(&data);
+    }
+
+    #[test]
     fn a_frontend_bears_any_peers(data in vec(any::<u8>(), 0..1000)) {
         chaos::start_frontend(&data);
     }

@@ -7,6 +7,7 @@ mod bridge;
 mod bridge_machine;
 mod bridge_machine_seeds;
 mod bridge_seeds;
+mod bridge_stream;
 mod framing;
 mod hello;
 mod region;
@@ -19,6 +20,7 @@ mod start_seeds;
 pub use blocks::{blocks_frame, blocks_server};
 pub use bridge::bridge_frame;
 pub use bridge_machine::bridge_machine;
+pub use bridge_stream::{bridge_receiver, bridge_sender};
 pub use framing::framing;
 pub use hello::hello_resp;
 pub use region::region_header;
@@ -32,11 +34,13 @@ use cuframes_core::wire::meta::FrameMeta;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 15] = [
     ("blocks_frame", blocks_frame),
     ("blocks_server", blocks_server),
     ("bridge_frame", bridge_frame),
     ("bridge_machine", bridge_machine),
+    ("bridge_receiver", bridge_receiver),
+    ("bridge_sender", bridge_sender),
     ("framing", framing),
     ("hello_resp", hello_resp),
     ("region_header", region_header),

@@ -8,7 +8,7 @@ use cuframes_core::Format;
 use cuframes_core::wire::framing::HEADER_LEN;
 
 use super::session::MESSAGES;
-use super::{blocks_seeds, bridge_machine_seeds, bridge_seeds, start_seeds};
+use super::{blocks_seeds, bridge_machine_seeds, bridge_seeds, bridge_stream, start_seeds};
 use crate::vectors::{names, vector};
 
 /// The seeds of a fuzz target by their names.
@@ -22,6 +22,8 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "blocks_server" => blocks_seeds::blocks_server(),
         "bridge_frame" => bridge_seeds::bridge_frame(),
         "bridge_machine" => bridge_machine_seeds::bridge_machine(),
+        "bridge_receiver" => bridge_stream::receiver_seeds(),
+        "bridge_sender" => bridge_stream::sender_seeds(),
         "framing" => framing(),
         "hello_resp" => hello_resp(),
         "region_header" => region_header(),

@@ -1,0 +1,8 @@
+//! A receiver of the bridge bears any senders, and any owner.
+
+#![no_main]
+
+use cuframes_testkit::chaos;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| chaos::bridge_receiver(data));
