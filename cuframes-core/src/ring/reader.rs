@@ -242,7 +242,7 @@ impl<R: Region, O: Outside> RingReader<R, O> {
         } else if self.seat.leases() || self.holds_only_one() {
             self.seat.note_done(seq - 1);
             if self.seat.is_held() {
-                self.seat.say_done();
+                self.seat.say_done_now();
                 self.seat.wake_publisher();
             }
         }

@@ -181,6 +181,11 @@ impl<R: Region, O: Outside> Seat<R, O> {
             self.set_ack_bit(slot, seq);
         }
         self.note_done(seq);
+        self.say_done_now();
+    }
+
+    /// As [`say_done`](Self::say_done), and when that was.
+    pub(super) fn say_done_now(&self) {
         self.say_done();
         let words = self.region.subscriber(self.bit.get().into());
         words.last_ack_ns.store(self.outside.now().as_nanos().cast_unsigned(), Relaxed);
